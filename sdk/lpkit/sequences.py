@@ -72,8 +72,6 @@ def match_lengths(tokens: torch.Tensor, lengths: torch.Tensor, since: torch.Tens
 def end_stood_before(tokens: torch.Tensor, lengths: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
     """For each position, test if the tokens before it equal the last ``count`` tokens of the history.
 
-    Found by hashes or one kernel, as in :func:`match_lengths`; :func:`completes_ngram` uses this.
-
     Args:
         tokens: int64 ``[n, W]``, histories.
         lengths: int64 ``[n]``, length of each history.
@@ -83,8 +81,6 @@ def end_stood_before(tokens: torch.Tensor, lengths: torch.Tensor, count: torch.T
     Returns:
         bool ``[n, W]``; False at the end of the history and behind it.
     """
-    if (few := fused.few_for(tokens)) is not None:
-        return few.end_stood_before(tokens, lengths, count)  # type: ignore[no-any-return]
     ends = _Ends(tokens, lengths)
     stood = (torch.arange(tokens.shape[1], device=tokens.device) < lengths.unsqueeze(1)) & (count == 0)
     follows = ends.follow(ends.place - count.view(-1).index_select(0, ends.row)) & ends.known

@@ -10,7 +10,7 @@ BOTH = """
 import random, sys
 import torch
 from lpkit import sequences
-from lpkit.kernels import fused, triton_patterns, triton_sequences
+from lpkit.kernels import fused, triton_sequences
 
 few = fused.together(fused.FEW)
 def both(function):
@@ -63,7 +63,6 @@ same(lambda: sequences.match_lengths(tokens, lengths))
 same(lambda: sequences.match_lengths(strided(tokens)[:9], strided(lengths.unsqueeze(1))[:9, 0]))
 same(lambda: sequences.match_lengths(tokens, lengths, since - width // 5))
 same(lambda: sequences.match_lengths(tokens[:0], lengths[:0]))
-same(lambda: sequences.end_stood_before(tokens, lengths, count.unsqueeze(1)))
 same(lambda: sequences.completes_ngram(tokens, lengths, count + 1, since))
 """
 
@@ -78,7 +77,7 @@ same(lambda: sequences.counts(strided(tokens), strided(chosen)))
 
 PATTERNS = """
 width, kinds = map(int, sys.argv[1:])
-triton_patterns.SPAN, triton_patterns.MARKED = 16, 2
+triton_sequences.SPAN, triton_sequences.MARKED = 16, 2
 rng = random.Random(width)
 def text(longest):
     return [rng.randrange(kinds) for _ in range(rng.randint(0, longest))]
@@ -101,7 +100,7 @@ assert width == 1 or found.unique().numel() > 2, found
 
 LOOPS = """
 width, kinds = map(int, sys.argv[1:])
-triton_patterns.SPAN = 16
+triton_sequences.SPAN = 16
 rng = random.Random(width)
 def text():
     before, of = ([rng.randrange(kinds) for _ in range(rng.randint(0, longest))] for longest in (width // 2, 7))

@@ -28,7 +28,6 @@ Question = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 QUESTIONS: dict[str, Question] = {
     "match_lengths": sequences.match_lengths,
     "match_lengths since": lambda tokens, lengths: sequences.match_lengths(tokens, lengths, lengths // 3 - 9),
-    "end_stood_before": lambda tokens, lengths: sequences.end_stood_before(tokens, lengths, lengths.unsqueeze(1) // 3),
     "completes_ngram": lambda tokens, lengths: sequences.completes_ngram(
         tokens, lengths, lengths % 9 + 1, lengths // 4
     ),

@@ -16,11 +16,8 @@ from lpkit.kernels.recording import Recorder
 
 logger = logging.getLogger("lpkit")
 
-WHOLE_ROWS = tuple(
-    f"lpkit.kernels.triton_{name}"
-    for name in ("rows", "masks", "spans", "statistics", "limits", "entropy", "tournament")
-)
-FEW = tuple(f"lpkit.kernels.triton_{name}" for name in ("few", "sequences", "patterns", "hashes"))
+WHOLE_ROWS = tuple(f"lpkit.kernels.triton_{name}" for name in ("rows", "limits", "masks", "tournament"))
+FEW = tuple(f"lpkit.kernels.triton_{name}" for name in ("few", "sequences", "hashes"))
 """The modules of each set of kernels."""
 
 PADDED = 64

@@ -7,10 +7,10 @@ compiler's output.
 from __future__ import annotations
 
 import torch
-import triton
 import triton.language as tl
 
 from lpkit.kernels.launching import launch
+from lpkit.kernels.triton_rows import once, ratio_up
 
 BLOCK = 256
 """Elements of a row that a program reads, writes or computes."""
@@ -20,24 +20,9 @@ WARPS = 4
 LOOKED_AT = 1024
 """Elements of a row that a program of :func:`mask_ids_` reads at a time; it has a row to itself."""
 
-_SIZES = ("stride", "across", "step", "ids_stride", "ids_across", "values_stride", "values_across", "k", "last")
 
-
-@triton.jit(do_not_specialize=["logits", "rows", "ids", "found", *_SIZES])  # type: ignore[untyped-decorator]
-def _read(  # type: ignore[no-untyped-def]
-    logits,
-    rows,
-    ids,
-    found,
-    stride,
-    across,
-    step,
-    ids_stride,
-    ids_across,
-    k,
-    last,
-    BLOCK: tl.constexpr,  # noqa: N803
-):
+@once
+def _read(logits, rows, ids, found, stride, across, step, ids_stride, ids_across, k, last, BLOCK: tl.constexpr):
     """Read logits at each row's ids; ids outside are moved to the first or the last token."""
     row = tl.program_id(0).to(tl.int64)
     place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -48,25 +33,12 @@ def _read(  # type: ignore[no-untyped-def]
     tl.store(found + row * k + place, values, mask=inside)
 
 
-@triton.jit(do_not_specialize=["logits", "rows", "ids", "values", "number", *_SIZES])  # type: ignore[untyped-decorator]
-def _write(  # type: ignore[no-untyped-def]
-    logits,
-    rows,
-    ids,
-    values,
-    number,
-    stride,
-    across,
-    step,
-    ids_stride,
-    ids_across,
-    values_stride,
-    values_across,
-    k,
-    last,
-    NUMBER: tl.constexpr,  # noqa: N803
-    BLOCK: tl.constexpr,  # noqa: N803
-):
+@once
+def _write(
+    logits, rows, ids, values,
+    number, stride, across, step, ids_stride, ids_across, values_stride, values_across, k, last,
+    NUMBER: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """Write logits at each row's ids; ids outside write nothing. ``NUMBER``: one value for all."""
     row = tl.program_id(0).to(tl.int64)
     place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -79,19 +51,8 @@ def _write(  # type: ignore[no-untyped-def]
     tl.store(logits + tl.load(rows + row * step) * stride + token * across, value, mask=real)
 
 
-@triton.jit(do_not_specialize=["logits", "ids", "held", *_SIZES])  # type: ignore[untyped-decorator]
-def _mask_ids(  # type: ignore[no-untyped-def]
-    logits,
-    ids,
-    held,
-    stride,
-    across,
-    ids_stride,
-    ids_across,
-    k,
-    last,
-    BLOCK: tl.constexpr,  # noqa: N803
-):
+@once
+def _mask_ids(logits, ids, held, stride, across, ids_stride, ids_across, k, last, BLOCK: tl.constexpr):
     """Mask a row's ids, and restore them if no other token is left. Reads only up to the first tile with an unmasked
     token."""
     row = tl.program_id(0).to(tl.int64)
@@ -127,22 +88,12 @@ def _mask_ids(  # type: ignore[no-untyped-def]
                 tl.store(logits + token * across, tl.load(held + place, mask=real, other=0.0), mask=real)
 
 
-@triton.jit(do_not_specialize=["masks", "sets", "slots", "ids", "found", "set_step", "octets", *_SIZES])  # type: ignore[untyped-decorator]
-def _contains(  # type: ignore[no-untyped-def]
-    masks,
-    sets,
-    slots,
-    ids,
-    found,
-    stride,
-    set_step,
-    step,
-    ids_stride,
-    ids_across,
-    k,
-    octets,
-    BLOCK: tl.constexpr,  # noqa: N803
-):
+@once
+def _contains(
+    masks, sets, slots, ids, found,
+    stride, set_step, step, ids_stride, ids_across, k, octets,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
     """Test if ids are in the bit mask of their row's set."""
     row = tl.program_id(0).to(tl.int64)
     masks += tl.load(sets + tl.load(slots + row * step) * set_step) * stride
@@ -153,27 +104,12 @@ def _contains(  # type: ignore[no-untyped-def]
     tl.store(found + row * k + place, (octet >> (token & 7).to(tl.int32)) & 1 > 0, mask=place < k)
 
 
-@triton.jit(
-    do_not_specialize=["held", "slots", "rows", "prompts", "ends", "tokens", "outputs", "prompt_len", "total_len"]
-    + ["stride", "slot_step", "row_step", "width"]
-)  # type: ignore[untyped-decorator]
-def _history(  # type: ignore[no-untyped-def]
-    held,
-    slots,
-    rows,
-    prompts,
-    ends,
-    tokens,
-    outputs,
-    prompt_len,
-    total_len,
-    stride,
-    slot_step,
-    row_step,
-    width,
-    KNOWN: tl.constexpr,  # noqa: N803
-    BLOCK: tl.constexpr,  # noqa: N803
-):
+@once
+def _history(
+    held, slots, rows, prompts, ends, tokens, outputs, prompt_len, total_len,
+    stride, slot_step, row_step, width,
+    KNOWN: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """Read visible tokens, the output flags, and the lengths. ``KNOWN``: lengths are given as numbers; otherwise they
     come from the engine's buffers: prompts by slot, and the position of the last token by row."""
     number = tl.program_id(0).to(tl.int64)
@@ -194,23 +130,12 @@ def _history(  # type: ignore[no-untyped-def]
     tl.store(outputs + number * width + place, (place >= prompt) & (token >= 0), mask=inside)
 
 
-@triton.jit(
-    do_not_specialize=["values", "counts", "repetitions", "presences", "frequencies", "found"]
-    + ["repetition_step", "presence_step", "frequency_step", "k"]
-)  # type: ignore[untyped-decorator]
-def _penalize(  # type: ignore[no-untyped-def]
-    values,
-    counts,
-    repetitions,
-    presences,
-    frequencies,
-    found,
-    repetition_step,
-    presence_step,
-    frequency_step,
-    k,
-    BLOCK: tl.constexpr,  # noqa: N803
-):
+@once
+def _penalize(
+    values, counts, repetitions, presences, frequencies, found,
+    repetition_step, presence_step, frequency_step, k,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
     """Apply the three penalties, in the order and with the rounding of separate operations."""
     row = tl.program_id(0).to(tl.int64)
     place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -231,8 +156,8 @@ def read(logits: torch.Tensor, rows: torch.Tensor, ids: torch.Tensor) -> torch.T
     found = torch.empty(ids.shape, dtype=logits.dtype, device=logits.device)
     if found.numel():
         strides = (*logits.stride(), rows.stride(0), *ids.stride())
-        args = (logits, rows, ids, found, *strides, ids.shape[1], logits.shape[1] - 1)
-        launch(_read, _grid(ids), args, BLOCK=BLOCK, num_warps=WARPS)
+        given = (logits, rows, ids, found, *strides, ids.shape[1], logits.shape[1] - 1)
+        launch(_read, _grid(ids), given, BLOCK=BLOCK, num_warps=WARPS)
     return found
 
 
@@ -245,8 +170,8 @@ def write(logits: torch.Tensor, rows: torch.Tensor, ids: torch.Tensor, values: t
     strides = (*logits.stride(), rows.stride(0), *ids.stride(), *spread.stride())
     sizes = (ids.shape[1], logits.shape[1] - 1)
     one = float(values) if number else 0.0
-    args = (logits, rows, ids, spread, one, *strides, *sizes)
-    launch(_write, _grid(ids), args, NUMBER=number, BLOCK=BLOCK, num_warps=WARPS)
+    given = (logits, rows, ids, spread, one, *strides, *sizes)
+    launch(_write, _grid(ids), given, NUMBER=number, BLOCK=BLOCK, num_warps=WARPS)
 
 
 def mask_ids_(logits: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
@@ -275,8 +200,8 @@ def staged_history(
     tokens, outputs = _tokens_and_outputs(slots, width)
     steps = (held.stride(0), slots.stride(0), slots.stride(0), width)
     lengths = (prompt_len, total_len)
-    args = (held, slots, slots, *lengths, tokens, outputs, *lengths, *steps)
-    launch(_history, _grid(tokens), args, KNOWN=True, BLOCK=BLOCK, num_warps=WARPS)
+    given = (held, slots, slots, *lengths, tokens, outputs, *lengths, *steps)
+    launch(_history, _grid(tokens), given, KNOWN=True, BLOCK=BLOCK, num_warps=WARPS)
     return tokens, outputs
 
 
@@ -307,8 +232,8 @@ def penalized(
         per_row = (repetition, presence, frequency)
         steps = tuple(item.stride(0) for item in per_row)
         # Multiplying and adding in one instruction would round once where the operations of torch round twice.
-        args = (values.contiguous(), count.contiguous(), *per_row, found, *steps, values.shape[1])
-        launch(_penalize, _grid(values), args, BLOCK=BLOCK, num_warps=WARPS, enable_fp_fusion=False)
+        given = (values.contiguous(), count.contiguous(), *per_row, found, *steps, values.shape[1])
+        launch(_penalize, _grid(values), given, BLOCK=BLOCK, num_warps=WARPS, enable_fp_fusion=False)
     return found
 
 
@@ -330,4 +255,4 @@ def _tokens_and_outputs(slots: torch.Tensor, width: int) -> tuple[torch.Tensor, 
 
 
 def _grid(elements: torch.Tensor) -> tuple[int, int]:
-    return elements.shape[0], max(1, triton.cdiv(elements.shape[1], BLOCK))
+    return elements.shape[0], max(1, ratio_up(elements.shape[1], BLOCK))

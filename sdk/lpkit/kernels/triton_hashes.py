@@ -1,7 +1,4 @@
-"""The hashes of :mod:`lpkit.kernels.hashes` as Triton kernels for CUDA, one launch each, with the same bits.
-
-Sizes and strides are run-time arguments, as in :mod:`lpkit.kernels.triton_few`.
-"""
+"""The hashes of :mod:`lpkit.kernels.hashes` as Triton kernels for CUDA, one launch each, with the same bits."""
 
 from __future__ import annotations
 
@@ -11,6 +8,7 @@ import triton.language as tl
 
 from lpkit.kernels import hashes
 from lpkit.kernels.launching import launch
+from lpkit.kernels.triton_rows import once, ratio_up
 
 BLOCK = 256
 """Numbers that a program hashes."""
@@ -29,7 +27,7 @@ STEP = tl.constexpr(2.0**-24)
 
 
 @triton.jit
-def _mixed(state, key):  # type: ignore[no-untyped-def]
+def _mixed(state, key):
     """Mix one more key into the state: uint64 of a uint64 state and an int64 key."""
     state = (state ^ key.to(tl.uint64, bitcast=True)) + GOLDEN
     state = (state ^ (state >> 30)) * FIRST
@@ -37,26 +35,12 @@ def _mixed(state, key):  # type: ignore[no-untyped-def]
     return state ^ (state >> 31)
 
 
-@triton.jit(
-    do_not_specialize=["first", "second", "third", "found", "keys", "width"]
-    + [f"{name}_{step}" for name in ("first", "second", "third") for step in ("stride", "across")]
-)  # type: ignore[untyped-decorator]
-def _mix(  # type: ignore[no-untyped-def]
-    first,
-    second,
-    third,
-    found,
-    first_stride,
-    first_across,
-    second_stride,
-    second_across,
-    third_stride,
-    third_across,
-    keys,
-    width,
-    DRAW: tl.constexpr,  # noqa: N803
-    BLOCK: tl.constexpr,  # noqa: N803
-):
+@once
+def _mix(
+    first, second, third, found,
+    first_stride, first_across, second_stride, second_across, third_stride, third_across, keys, width,
+    DRAW: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """Hash one to three keys to 64 bits. ``DRAW``: to a number in [0, 1)."""
     row = tl.program_id(0).to(tl.int64)
     place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -71,23 +55,12 @@ def _mix(  # type: ignore[no-untyped-def]
     tl.store(found + row * width + place, result, mask=inside)
 
 
-@triton.jit(
-    do_not_specialize=["tokens", "lengths", "counts", "keys", "seeds", "stride", "across"]
-    + ["length_step", "count_step", "key_step"]
-)  # type: ignore[untyped-decorator]
-def _context(  # type: ignore[no-untyped-def]
-    tokens,
-    lengths,
-    counts,
-    keys,
-    seeds,
-    stride,
-    across,
-    length_step,
-    count_step,
-    key_step,
-    BLOCK: tl.constexpr,  # noqa: N803
-):
+@once
+def _context(
+    tokens, lengths, counts,
+    keys, seeds, stride, across, length_step, count_step, key_step,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
     """Compute the seed of a row: a hash of its key and its last tokens."""
     row = tl.program_id(0).to(tl.int64)
     last = tl.load(lengths + row * length_step) - 1
@@ -146,6 +119,6 @@ def _of_keys(keys: tuple[torch.Tensor, ...], dtype: torch.dtype) -> torch.Tensor
         rows, width = flat[0].shape
         three = (flat * MOST_KEYS)[:MOST_KEYS]
         strides = [step for item in three for step in item.stride()]
-        args = (*three, found, *strides, len(keys), width)
-        launch(_mix, (rows, triton.cdiv(width, BLOCK)), args, DRAW=dtype == torch.float32, BLOCK=BLOCK, num_warps=WARPS)
+        given = (*three, found, *strides, len(keys), width)
+        launch(_mix, (rows, ratio_up(width, BLOCK)), given, DRAW=dtype == torch.float32, BLOCK=BLOCK, num_warps=WARPS)
     return found

@@ -1,4 +1,8 @@
-"""Masks and biases of whole rows as Triton kernels for CUDA, in one pass over a row; see :mod:`lpkit.kernels.masks`."""
+"""Masks and biases of whole rows as Triton kernels for CUDA; see :mod:`lpkit.kernels.triton_rows`.
+
+Each function does what the function of its name in :mod:`lpkit.kernels` documents. ``entries``: the rows' slots, if the
+per-row values are columns.
+"""
 
 from __future__ import annotations
 
@@ -12,91 +16,60 @@ from lpkit.kernels.triton_rows import (
     KEPT,
     WARPS,
     Entries,
-    _any,
-    _entry,
-    _grid,
-    _per_row,
-    _row,
-    _tile,
-    _write,
+    anything,
+    bounds,
     by_row,
+    entry,
+    grid_of,
+    mask_tile,
     over_rows,
+    per_row,
+    tile,
+    write,
 )
 
 
 @over_rows
-def _mask(  # type: ignore[no-untyped-def]
-    logits,
-    limits,
-    stride,
-    limits_step,
-    vocab,
-    size,
-    BLOCK: tl.constexpr,  # noqa: N803
-):
+def _mask(logits, limits, stride, limits_step, vocab, size, BLOCK: tl.constexpr):
     """Mask logits below each row's limit."""
     row, part = tl.program_id(0), tl.program_id(1)
     limit = tl.load(limits + row * limits_step)
     if limit > float("-inf"):
-        start, begin, end = _row(logits, row, stride, vocab)
+        start, begin, end = bounds(logits, row, stride, vocab)
         for offset in range(part * size, min(part * size + size, end), BLOCK):
-            values = _tile(start, offset, begin, end, 0.0, BLOCK)
-            beyond = values < limit
-            if _any(beyond):
-                _write(start, offset, begin, end, tl.where(beyond, float("-inf"), values), beyond, BLOCK)
+            values = tile(start, offset, begin, end, 0.0, BLOCK)
+            mask_tile(start, offset, begin, end, values < limit, values, BLOCK)
 
 
 @over_rows
-def _add_hashed(  # type: ignore[no-untyped-def]
-    logits,
-    seeds,
-    limits,
-    biases,
-    stride,
-    seeds_step,
-    limits_step,
-    biases_step,
-    vocab,
-    size,
-    FIRST: tl.constexpr,  # noqa: N803
-    SECOND: tl.constexpr,  # noqa: N803
-    BLOCK: tl.constexpr,  # noqa: N803
-):
+def _add_hashed(
+    logits, seeds, limits, biases,
+    stride, seeds_step, limits_step, biases_step, vocab, size,
+    FIRST: tl.constexpr, SECOND: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
     """Add each row's bias where the hash of its seed and a token is below its limit."""
     row, part = tl.program_id(0), tl.program_id(1)
     seed, bias = tl.load(seeds + row * seeds_step), tl.load(biases + row * biases_step)
     limit = tl.load(limits + row * limits_step)
-    start, begin, end = _row(logits, row, stride, vocab)
+    start, begin, end = bounds(logits, row, stride, vocab)
     for offset in range(part * size, min(part * size + size, end), BLOCK):
         state = (offset - begin + tl.arange(0, BLOCK) ^ seed).to(tl.uint32, bitcast=True)
         state = (state ^ (state >> 16)) * FIRST
         state = (state ^ (state >> 13)) * SECOND
         state ^= state >> 16
         chosen = state.to(tl.int32, bitcast=True) < limit
-        if _any(chosen):  # a row without this bias chooses no token, and is not even read
-            values = _tile(start, offset, begin, end, 0.0, BLOCK)
-            _write(start, offset, begin, end, tl.where(chosen, values + bias, values), chosen, BLOCK)
+        if anything(chosen):  # a row without this bias chooses no token, and is not even read
+            values = tile(start, offset, begin, end, 0.0, BLOCK)
+            write(start, offset, begin, end, tl.where(chosen, values + bias, values), chosen, BLOCK)
 
 
 @over_rows
-def _kept(  # type: ignore[no-untyped-def]
-    logits,
-    ids,
-    slots,
-    own,
-    held,
-    meant,
-    stride,
-    ids_stride,
-    own_step,
-    vocab,
-    k,
-    IDS: tl.constexpr,  # noqa: N803
-):
-    """Read the logits that a row keeps, and decide if only these are kept."""
+def _kept(logits, ids, slots, own, held, stride, ids_stride, own_step, vocab, k, IDS: tl.constexpr):
+    """Read the logits that a row keeps; behind them, store 1 if only these are kept."""
     row = tl.program_id(0).to(tl.int64)
-    slot, wanted = _entry(slots, own, own_step, row)
+    slot, wanted = entry(slots, own, own_step, row)
     ids += slot * ids_stride
+    held += row * (k + 1)
     alive = tl.zeros((IDS,), tl.int32)
     broken = tl.zeros((IDS,), tl.int32)
     for offset in range(0, k, IDS):
@@ -104,36 +77,24 @@ def _kept(  # type: ignore[no-untyped-def]
         token = tl.load(ids + place, mask=place < k, other=-1)
         real = (token >= 0) & (token < vocab)
         value = tl.load(logits + row * stride + token, mask=real, other=float("-inf"))
-        tl.store(held + row * k + place, value, mask=place < k)
+        tl.store(held + place, value, mask=place < k)
         alive |= (value > float("-inf")).to(tl.int32)
         broken |= (value != value).to(tl.int32)  # NaN is the highest of a row, and not above -inf
     wanted &= (tl.load(ids) >= 0) & (tl.max(alive, 0) > 0) & (tl.max(broken, 0) == 0)
-    tl.store(meant + row, wanted.to(tl.int32))
+    tl.store(held + k, wanted.to(tl.float32))
 
 
 @over_rows
-def _keep(  # type: ignore[no-untyped-def]
-    logits,
-    ids,
-    slots,
-    held,
-    meant,
-    stride,
-    ids_stride,
-    vocab,
-    k,
-    size,
-    IDS: tl.constexpr,  # noqa: N803
-    BLOCK: tl.constexpr,  # noqa: N803
-):
+def _keep(logits, ids, slots, held, stride, ids_stride, vocab, k, size, IDS: tl.constexpr, BLOCK: tl.constexpr):
     """Mask a part of a row, and restore its kept logits."""
     row, part = tl.program_id(0), tl.program_id(1)
-    if tl.load(meant + row) != 0:
-        start, begin, end = _row(logits, row, stride, vocab)
+    held += row.to(tl.int64) * (k + 1)
+    if tl.load(held + k) != 0:
+        start, begin, end = bounds(logits, row, stride, vocab)
         first, last = part * size, min(part * size + size, end)
         masked = tl.full((BLOCK,), float("-inf"), tl.float32)
         for offset in range(first, last, BLOCK):
-            _write(start, offset, begin, end, masked, masked < 0.0, BLOCK)
+            write(start, offset, begin, end, masked, masked < 0.0, BLOCK)
         tl.debug_barrier()  # other threads restore the kept logits
         ids += tl.load(slots + row) * ids_stride
         for offset in range(0, k, IDS):
@@ -141,14 +102,13 @@ def _keep(  # type: ignore[no-untyped-def]
             token = tl.load(ids + item, mask=item < k, other=-1)
             place = token + begin
             here = (token >= 0) & (token < vocab) & (place >= first) & (place < last)
-            value = tl.load(held + row.to(tl.int64) * k + item, mask=here, other=0.0)
+            value = tl.load(held + item, mask=here, other=0.0)
             tl.store(start + place, value, mask=here)
 
 
 def mask_below_(logits: torch.Tensor, lowest: torch.Tensor) -> torch.Tensor:
-    """See :func:`lpkit.kernels.mask_below_`."""
-    grid, (stride, vocab, _, size) = _grid(logits)
-    lowest, step = _per_row(lowest, by_row(logits))
+    grid, (stride, vocab, _, _, size) = grid_of(logits)
+    lowest, step = per_row(lowest, by_row(logits))
     launch(_mask, grid, (logits, lowest, stride, step, vocab, size), BLOCK=BLOCK, num_warps=WARPS)
     return logits
 
@@ -156,28 +116,25 @@ def mask_below_(logits: torch.Tensor, lowest: torch.Tensor) -> torch.Tensor:
 def add_where_hashed_(
     logits: torch.Tensor, seeds: torch.Tensor, limit: torch.Tensor, bias: torch.Tensor
 ) -> torch.Tensor:
-    """See :func:`lpkit.kernels.add_where_hashed_`."""
-    grid, (stride, vocab, _, size) = _grid(logits)
+    grid, (stride, vocab, _, _, size) = grid_of(logits)
     first, second = (factor % 2**32 for factor in FACTORS_32)
     entries = by_row(logits)
-    given = (_per_row(seeds, entries, torch.int32), _per_row(limit, entries, torch.int32), _per_row(bias, entries))
+    given = (per_row(seeds, entries, torch.int32), per_row(limit, entries, torch.int32), per_row(bias, entries))
     columns, steps = zip(*given, strict=True)
-    args = (logits, *columns, stride, *steps, vocab, size)
-    launch(_add_hashed, grid, args, FIRST=first, SECOND=second, BLOCK=BLOCK, num_warps=WARPS)
+    given = (logits, *columns, stride, *steps, vocab, size)
+    launch(_add_hashed, grid, given, FIRST=first, SECOND=second, BLOCK=BLOCK, num_warps=WARPS)
     return logits
 
 
 def keep_ids_(
     logits: torch.Tensor, ids: torch.Tensor, where: torch.Tensor | None = None, entries: Entries | None = None
 ) -> torch.Tensor:
-    """See :func:`lpkit.kernels.keep_ids_`."""
     slots, own, own_step, _ = entries or by_row(logits, where)
-    grid, (stride, vocab, _, size) = _grid(logits)
+    grid, (stride, vocab, _, _, size) = grid_of(logits)
     k, ids = ids.shape[1], ids if ids.stride(1) == 1 else ids.contiguous()
-    held = torch.empty(grid[0], k, dtype=torch.float32, device=logits.device)
-    meant = torch.empty(grid[0], dtype=torch.int32, device=logits.device)
+    held = torch.empty(grid[0], k + 1, dtype=torch.float32, device=logits.device)
     sizes = (stride, ids.stride(0), own_step, vocab, k)
-    launch(_kept, grid[:1], (logits, ids, slots, own, held, meant, *sizes), IDS=KEPT, num_warps=1)
+    launch(_kept, grid[:1], (logits, ids, slots, own, held, *sizes), IDS=KEPT, num_warps=1)
     sizes = (stride, ids.stride(0), vocab, k, size)
-    launch(_keep, grid, (logits, ids, slots, held, meant, *sizes), IDS=KEPT, BLOCK=BLOCK, num_warps=WARPS)
+    launch(_keep, grid, (logits, ids, slots, held, *sizes), IDS=KEPT, BLOCK=BLOCK, num_warps=WARPS)
     return logits

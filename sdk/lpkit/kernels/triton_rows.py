@@ -1,8 +1,13 @@
 """Common part of the Triton kernels for whole rows: a row in tiles, and a batch's rows in parts.
 
 A row is split over several programs while the batch is smaller than the GPU, so that a single request keeps all
-multiprocessors busy too. Tiles in which nothing changes are not written, and rows whose limit masks nothing are not
-read. ``tests/engine/test_triton_kernels_ahead.py`` reads the compiled kernels, without a GPU.
+multiprocessors busy too. A first launch stores a few numbers for each part of a row, and the highest logit of each span
+of :data:`SPAN` logits. In the second launch each program combines its row's parts, and masks or skips whole spans
+without reading them. It goes backwards, to begin with the logits that the first launch read last. So a row is read once
+and written once, and no program waits for others.
+
+Rows of a batch have an entry each in tensors of per-row values: their request's slot in columns, or their number.
+``tests/engine/test_triton_kernels_ahead.py`` reads the compiled kernels, without a GPU.
 """
 
 from __future__ import annotations
@@ -15,11 +20,9 @@ import torch
 import triton
 import triton.language as tl
 
-from lpkit.kernels.triton_parts import MOST_PARTS
-
-KIND = "Triton"
-
 BLOCK = 4096
+"""Logits of a tile."""
+
 PROGRAMS = 16 * 132
 """Number of programs that keep a large GPU busy, without a long idle tail."""
 
@@ -27,39 +30,48 @@ WARPS = 8
 """Warps of a program: 16 logits per thread, so that four programs share a multiprocessor's registers; a span has one
 word."""
 
+SPAN = 1024
+"""Logits of a row that share a recorded highest logit: if that is masked, all are, without being read."""
+
 KEPT = 64
 """Values next to a row (ids, highest logits of spans) that are read at a time: each read waits for the memory."""
 
-SPAN = 1024
-"""Logits of a row that share a recorded highest logit: if that is masked, all are, without being read."""
+MOST_PARTS = 64
+"""Most parts of a row."""
 
 WORD = tl.constexpr(4)
 """Logits of one 128-bit word."""
 
+FAR = tl.constexpr(-1e30)
+"""Distance below the top, times a scale, without a share. Unlike -inf, it gives no NaN in a product."""
 
 ALIGNED = ("logits", "stride", "vocab", "size")
 """Arguments of a kernel that decide the use of 128-bit words."""
 
 
-def over_rows(function: Any) -> Any:
-    """Apply ``triton.jit`` to a kernel for whole rows.
+def once(function: Any, aligned: tuple[str, ...] = ()) -> Any:
+    """Apply ``triton.jit`` to a kernel that is compiled once: not for some sizes or alignments of its arguments.
 
-    It is compiled for rows that begin at whole words, and for other rows, but not for the alignment of a row's own
-    numbers. Otherwise a column that a plugin adds would move the others, and a request would wait for a compiler.
+    Otherwise a column that a plugin adds would move the others, and a request would wait for a compiler.
     """
-    others = [name for name in inspect.signature(function).parameters if name not in ALIGNED and not name.isupper()]
+    others = [name for name in inspect.signature(function).parameters if name not in aligned and not name.isupper()]
     return triton.jit(do_not_specialize=others)(function)
 
 
+def over_rows(function: Any) -> Any:
+    """Like :func:`once`, for whole rows: compiled for rows that begin at whole words, and for other rows."""
+    return once(function, ALIGNED)
+
+
 @triton.jit
-def _entry(slots, own, own_step, row):  # type: ignore[no-untyped-def]
+def entry(slots, own, own_step, row):
     """Return (entry of a row, True if the row is edited)."""
     slot = tl.load(slots + row)
     return slot, tl.load(own + slot * own_step) != 0
 
 
 @triton.jit
-def _row(logits, row, stride, vocab):  # type: ignore[no-untyped-def]
+def bounds(logits, row, stride, vocab):
     """Return (last word-aligned address before a row, the row's begin and end relative to it)."""
     before = row.to(tl.int64) * stride
     whole = before // WORD * WORD  # tells the compiler that it is a multiple, for any stride
@@ -67,14 +79,14 @@ def _row(logits, row, stride, vocab):  # type: ignore[no-untyped-def]
     return logits + whole, begin, begin + vocab
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _within(offset, begin, end, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
+@triton.jit
+def _within(offset, begin, end, BLOCK: tl.constexpr):
     """True if a tile lies within the row: then no mask prevents 128-bit words."""
     return (offset >= begin) & (offset + BLOCK <= end)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _tile(start, offset, begin, end, FILL: tl.constexpr, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
+@triton.jit
+def tile(start, offset, begin, end, FILL: tl.constexpr, BLOCK: tl.constexpr):
     """Read a tile of a row, with ``FILL`` outside of the row."""
     place = offset + tl.arange(0, BLOCK)
     if _within(offset, begin, end, BLOCK):
@@ -85,19 +97,100 @@ def _tile(start, offset, begin, end, FILL: tl.constexpr, BLOCK: tl.constexpr):  
 
 
 @triton.jit
-def _any(flags):  # type: ignore[no-untyped-def]
-    """True if a tile has anything to change."""
-    return tl.max(flags.to(tl.int32), 0) > 0
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _write(start, offset, begin, end, values, changed, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
+def write(start, offset, begin, end, values, changed, BLOCK: tl.constexpr):
     """Write a tile with a change: all of it, in 128-bit words, if it lies within the row."""
     place = offset + tl.arange(0, BLOCK)
     if _within(offset, begin, end, BLOCK):
         tl.store(start + place, values)
     else:
         tl.store(start + place, values, mask=(place >= begin) & (place < end) & changed)
+
+
+@triton.jit
+def anything(flags):
+    """True if a tile has anything to change."""
+    return tl.max(flags.to(tl.int32), 0) > 0
+
+
+@triton.jit
+def mask_tile(start, offset, begin, end, beyond, values, BLOCK: tl.constexpr):
+    """Write -inf over a tile's flagged logits, if there are any."""
+    if anything(beyond):
+        write(start, offset, begin, end, tl.where(beyond, float("-inf"), values), beyond, BLOCK)
+
+
+@triton.jit
+def backwards():
+    """Return (row, part) of a program, in reverse order."""
+    return tl.num_programs(0) - 1 - tl.program_id(0), tl.num_programs(1) - 1 - tl.program_id(1)
+
+
+@triton.jit
+def numbers_of(found, row, parts, spans):
+    """Return (memory for the four numbers of each of a row's parts, memory for the highest logits of its spans)."""
+    found += row.to(tl.int64) * (parts * 4 + spans)
+    return found, found + parts * 4
+
+
+@triton.jit
+def keep_tops(values, tops, offset, spans, SPAN: tl.constexpr, BLOCK: tl.constexpr):
+    """Store the highest logit of each span of a tile."""
+    place = offset // SPAN + tl.arange(0, BLOCK // SPAN)
+    tl.store(tops + place, tl.max(tl.reshape(values, (BLOCK // SPAN, SPAN)), 1), mask=place < spans)
+
+
+@triton.jit
+def mask_spans(start, begin, end, tops, first, limit, size, SPAN: tl.constexpr):
+    """Mask logits below a limit in a part of a row, usually nearly all; a NaN limit masks nothing."""
+    if limit > float("-inf"):
+        for offset in range(first, min(first + size, end), SPAN):
+            top = tl.load(tops + offset // SPAN)
+            if top >= limit:
+                values = tile(start, offset, begin, end, 0.0, SPAN)
+                mask_tile(start, offset, begin, end, values < limit, values, SPAN)
+            elif top > float("-inf"):  # else it is masked already
+                masked = tl.full((SPAN,), float("-inf"), tl.float32)
+                write(start, offset, begin, end, masked, masked < 0.0, SPAN)
+
+
+@triton.jit
+def number(found, which, parts, FILL: tl.constexpr, PARTS: tl.constexpr):
+    """Return one of the four numbers of each part of a row, with ``FILL`` behind the last part."""
+    part = tl.arange(0, PARTS)
+    return tl.load(found + part * 4 + which, mask=part < parts, other=FILL)
+
+
+@triton.jit
+def of_entropy(found, parts, scale, PARTS: tl.constexpr):
+    """Return (highest logit, logarithm of the sum of exponentials, entropy, unmasked tokens) of a row.
+
+    Each part has its highest logit; the sum of shares, relative to that logit's; the sum of their products with their
+    logarithms; and the number of unmasked tokens.
+    """
+    best = number(found, 0, parts, float("-inf"), PARTS)
+    top = tl.max(best, 0)
+    below = tl.maximum((best - tl.where(top == float("-inf"), 0.0, top)) * scale, FAR)
+    total = number(found, 1, parts, 0.0, PARTS)
+    weighed = tl.sum((number(found, 2, parts, 0.0, PARTS) + total * below) * tl.exp(below), 0)
+    total = tl.sum(total * tl.exp(below), 0)
+    log_total = tl.where(total == 0, float("nan"), tl.log(total))  # NaN: all is masked
+    count = tl.sum(number(found, 3, parts, 0.0, PARTS), 0)
+    return top, top * scale + log_total, log_total - weighed / total, count
+
+
+@triton.jit
+def of_moments(found, parts, PARTS: tl.constexpr):
+    """Return (highest logit, standard deviation in float64) of a row.
+
+    Each part has its highest logit, and for its unmasked logits the number, the mean, and the sum of squares around it.
+    """
+    top = tl.max(number(found, 0, parts, float("-inf"), PARTS), 0)
+    count = number(found, 1, parts, 0.0, PARTS).to(tl.float64)
+    mean = number(found, 2, parts, 0.0, PARTS).to(tl.float64)
+    squares = number(found, 3, parts, 0.0, PARTS).to(tl.float64)
+    whole = tl.sum(count, 0)
+    away = mean - tl.sum(count * mean, 0) / whole
+    return top, tl.sqrt(tl.sum(squares + count * away * away, 0) / whole)
 
 
 def suits(logits: torch.Tensor) -> bool:
@@ -108,20 +201,21 @@ def suits(logits: torch.Tensor) -> bool:
 @cache
 def split(rows: int, vocab: int) -> tuple[int, int]:
     """Return (parts of a row, tokens of a part)."""
-    tiles = _ratio_up(vocab, BLOCK)
-    size = _ratio_up(tiles, min(MOST_PARTS, _ratio_up(PROGRAMS, rows))) * BLOCK
-    return _ratio_up(vocab, size), size
+    tiles = ratio_up(vocab, BLOCK)
+    size = ratio_up(tiles, min(MOST_PARTS, ratio_up(PROGRAMS, rows))) * BLOCK
+    return ratio_up(vocab, size), size
 
 
-def _ratio_up(number: int, by: int) -> int:
+def ratio_up(number: int, by: int) -> int:
     return -(-number // by)
 
 
-def _grid(logits: torch.Tensor) -> tuple[tuple[int, int], tuple[int, int, int, int]]:
-    """Return (rows, parts of a row), and the kernels' arguments: stride, vocabulary, parts, tokens of a part."""
+def grid_of(logits: torch.Tensor) -> tuple[tuple[int, int], tuple[int, int, int, int, int]]:
+    """Return (rows, parts of a row), and the kernels' arguments: stride, vocabulary, spans, parts, tokens of a part."""
     rows, vocab = logits.shape
-    parts, size = split(rows, vocab + WORD.value - 1)  # a row may begin within a word
-    return (rows, parts), (logits.stride(0), vocab, parts, size)
+    reach = vocab + WORD.value - 1  # a row may begin within a word
+    parts, size = split(rows, reach)
+    return (rows, parts), (logits.stride(0), vocab, ratio_up(reach, SPAN), parts, size)
 
 
 class Entries(NamedTuple):
@@ -155,7 +249,7 @@ def _numbers(device: torch.device, count: int) -> tuple[torch.Tensor, torch.Tens
     return torch.arange(count, device=device), torch.ones(1, dtype=torch.bool, device=device)
 
 
-def _per_row(values: torch.Tensor, entries: Entries, dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, int]:
+def per_row(values: torch.Tensor, entries: Entries, dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, int]:
     """Return ``[entries, 1]`` and the elements from one entry to the next; columns are strided, and not copied."""
     if values.dtype != dtype or values.shape != (entries.size, 1):  # each comparison takes the host a while
         values = values.to(dtype).expand(entries.size, 1)

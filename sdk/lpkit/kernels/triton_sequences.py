@@ -1,15 +1,19 @@
-"""Functions of :mod:`lpkit.sequences` as Triton kernels for CUDA, each in one launch and without hashes.
+"""Functions of :mod:`lpkit.sequences` as Triton kernels for CUDA, without hashes.
 
-Sizes and strides are run-time arguments, so that no batch has to wait for a compiler.
+Each function answers as the function of its name documents, and takes one launch; :func:`next_in_loop` takes two.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 
 from lpkit.kernels.launching import launch
+from lpkit.kernels.triton_rows import once, ratio_up
 
 WARPS = 4
 
@@ -18,6 +22,9 @@ COMPARED = 64
 
 COMPARED_TWICE = COMPARED // 2
 """The same for :func:`largest_per_id`, which compares ids and values."""
+
+MARKED = 32
+"""Tokens of a pattern that are compared at a time."""
 
 POSITIONS = 256
 """Positions of a history for which a program finds matches."""
@@ -30,8 +37,8 @@ SIZES = {"POSITIONS": POSITIONS, "AT_ONCE": 8, "REACH": 2 * POSITIONS, "SPAN": S
 one position that are compared at a time."""
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _common(tokens, across, one, other, known, SPAN: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
+@triton.jit
+def _common(tokens, across, one, other, known, SPAN: tl.constexpr):
     """Count equal tokens before two positions, ``one < other``; ``known`` of them are known to be equal."""
     going = known < one
     while going:
@@ -45,32 +52,16 @@ def _common(tokens, across, one, other, known, SPAN: tl.constexpr):  # type: ign
     return known
 
 
-@triton.jit(
-    do_not_specialize=["tokens", "lengths", "counts", "since", "found"]
-    + ["stride", "across", "length_step", "count_step", "since_step", "width"]
-)  # type: ignore[untyped-decorator]
-def _matches(  # type: ignore[no-untyped-def]
-    tokens,
-    lengths,
-    counts,
-    since,
-    found,
-    stride,
-    across,
-    length_step,
-    count_step,
-    since_step,
-    width,
-    ASKED: tl.constexpr,  # noqa: N803
-    SINCE: tl.constexpr,  # noqa: N803
-    POSITIONS: tl.constexpr,  # noqa: N803
-    AT_ONCE: tl.constexpr,  # noqa: N803
-    REACH: tl.constexpr,  # noqa: N803
-    SPAN: tl.constexpr,  # noqa: N803
-):
-    """Count the tokens before each position that equal the end of the history. ``ASKED``: "lengths"; "end": test if
-    they are as many as a row's count, which bounds the comparison; "ngram": test if they are one less than its count.
-    ``SINCE``: only tokens from there on count.
+@once
+def _matches(
+    tokens, lengths, sizes, since, found,
+    stride, across, length_step, size_step, since_step, width,
+    NGRAM: tl.constexpr, SINCE: tl.constexpr, POSITIONS: tl.constexpr, AT_ONCE: tl.constexpr, REACH: tl.constexpr,
+    SPAN: tl.constexpr,
+):  # fmt: skip
+    """Count the tokens before each position that equal the end of the history. ``NGRAM``: test if they are as
+    many as an n-gram of a row's size begins with, which bounds the comparison. ``SINCE``: only tokens from there on
+    count.
 
     All positions of a program are compared together, until none matches. If several match ``REACH`` tokens, they lie in
     one periodic stretch, a period apart: two occurrences of a string at most half its length apart overlap in a period
@@ -86,9 +77,8 @@ def _matches(  # type: ignore[no-untyped-def]
     if SINCE:
         first = tl.minimum(tl.maximum(tl.load(since + row * since_step), 0), length).to(tl.int32)
     enough = length - first
-    if ASKED != "lengths":
-        count = tl.load(counts + row * count_step) - (ASKED == "ngram")
-        enough = tl.minimum(count, length + 1).to(tl.int32)
+    if NGRAM:
+        enough = tl.minimum(tl.load(sizes + row * size_step) - 1, length + 1).to(tl.int32)
     matched = tl.zeros((POSITIONS,), tl.int32)
     same = (place < length) & (place >= first)
     done = 0
@@ -118,25 +108,15 @@ def _matches(  # type: ignore[no-untyped-def]
             matched = tl.where(place == alone, _common(tokens, across, alone, length, known, SPAN), matched)
     inside = place < width
     before = place - first
-    if ASKED == "lengths":
+    if NGRAM:
+        tl.store(found + row * width + place, (place < length) & (matched >= enough) & (before >= enough), mask=inside)
+    else:
         matched = tl.minimum(matched, tl.maximum(before, 0))
         tl.store(found + row * width + place, matched.to(tl.int64), mask=inside)
-    else:
-        tl.store(found + row * width + place, (place < length) & (matched >= enough) & (before >= enough), mask=inside)
 
 
-@triton.jit(do_not_specialize=["tokens", "among", "found", "stride", "across", "among_stride", "among_across", "width"])  # type: ignore[untyped-decorator]
-def _counts(  # type: ignore[no-untyped-def]
-    tokens,
-    among,
-    found,
-    stride,
-    across,
-    among_stride,
-    among_across,
-    width,
-    BLOCK: tl.constexpr,  # noqa: N803
-):
+@once
+def _counts(tokens, among, found, stride, across, among_stride, among_across, width, BLOCK: tl.constexpr):
     """Count for each token of a row the chosen tokens equal to it, by comparing each with each."""
     row = tl.program_id(0).to(tl.int64)
     tokens += row * stride
@@ -153,20 +133,8 @@ def _counts(  # type: ignore[no-untyped-def]
     tl.store(found + row * width + place, tl.sum(equal, 1).to(tl.int64), mask=place < width)
 
 
-@triton.jit(
-    do_not_specialize=["ids", "values", "found", "ids_stride", "ids_across", "values_stride", "values_across", "k"]
-)  # type: ignore[untyped-decorator]
-def _largest(  # type: ignore[no-untyped-def]
-    ids,
-    values,
-    found,
-    ids_stride,
-    ids_across,
-    values_stride,
-    values_across,
-    k,
-    BLOCK: tl.constexpr,  # noqa: N803
-):
+@once
+def _largest(ids, values, found, ids_stride, ids_across, values_stride, values_across, k, BLOCK: tl.constexpr):
     """Store a row's ids, and -1 for an id that also occurs with a larger value, or earlier with the same value."""
     row = tl.program_id(0).to(tl.int64)
     ids += row * ids_stride
@@ -189,67 +157,168 @@ def _largest(  # type: ignore[no-untyped-def]
     tl.store(found + row * k + place, mine.to(tl.int64), mask=place < k)
 
 
+@once
+def _end(tokens, pattern, found, stride, across, pattern_stride, pattern_across, width, k, BLOCK: tl.constexpr):
+    """Find the position behind the last occurrence of a row's pattern, searching from the end."""
+    row = tl.program_id(0).to(tl.int64)
+    tokens += row * stride
+    pattern += row * pattern_stride
+    size = 0
+    for offset in range(k):
+        size += (tl.load(pattern + offset * pattern_across) >= 0).to(tl.int32)
+    last = -1
+    start = (width - 1) // BLOCK * BLOCK
+    while (start >= 0) & (last < 0) & (size > 0):
+        place = start + tl.arange(0, BLOCK)
+        there = place + size <= width
+        offset = 0
+        while (offset < size) & (tl.max(there.to(tl.int32), 0) > 0):
+            token = tl.load(tokens + (place + offset) * across, mask=there, other=-1)
+            there &= token == tl.load(pattern + offset * pattern_across)
+            offset += 1
+        last = tl.max(tl.where(there, place + size, -1), 0)
+        start -= BLOCK
+    tl.store(found + row, last)
+
+
+@once
+def _begun(
+    tokens, lengths, pattern, since, found,
+    stride, across, length_step, pattern_stride, pattern_across, since_step, k,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Count the tokens of a row's incomplete pattern at the end of its history, longest first."""
+    row = tl.program_id(0).to(tl.int64)
+    tokens += row * stride
+    pattern += row * pattern_stride
+    length = tl.load(lengths + row * length_step)
+    size = 0
+    for offset in range(k):
+        size += (tl.load(pattern + offset * pattern_across) >= 0).to(tl.int32)
+    most = tl.minimum(length, length - tl.load(since + row * since_step))
+    taken = tl.minimum(size - 1, tl.maximum(most, 0)).to(tl.int32)
+    fits = 0
+    while (taken > 0) & (fits == 0):
+        fits = 1
+        for start in range(0, taken, BLOCK):
+            item = start + tl.arange(0, BLOCK)
+            inside = item < taken
+            wanted = tl.load(pattern + item * pattern_across, mask=inside, other=0)
+            token = tl.load(tokens + (length - taken + item) * across, mask=inside, other=0)
+            fits = tl.minimum(fits, tl.min((token == wanted).to(tl.int32), 0))
+        taken -= 1 - fits
+    tl.store(found + row, tl.maximum(taken, 0).to(tl.int64))
+
+
+@once
+def _next_in_loop(
+    tokens, lengths, times, least, matched, found,
+    stride, across, length_step, times_step, least_step, width,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Return the token that continues the loop at the end of a row's history."""
+    row = tl.program_id(0).to(tl.int64)
+    tokens += row * stride
+    length = tl.load(lengths + row * length_step)
+    repeated = tl.load(times + row * times_step) - 1
+    fewest = tl.load(least + row * least_step)
+    last = -1
+    start = (width - 1) // BLOCK * BLOCK
+    while (start >= 0) & (last < 0):
+        place = start + tl.arange(0, BLOCK)
+        span = length - place
+        there = (place < width) & (span > 0)
+        before = tl.load(matched + row * width + place, mask=there, other=0)
+        loops = there & (before >= repeated * span) & (before + span >= fewest)
+        known = tl.load(tokens + place * across, mask=loops, other=-1) >= 0
+        last = tl.max(tl.where(loops & known, place, -1), 0)
+        start -= BLOCK
+    tl.store(found + row, tl.load(tokens + last * across, mask=last >= 0, other=-1))
+
+
+def _answer(
+    kernel: Any, shape: Sequence[int], dtype: torch.dtype, given: Sequence[Any], grid: tuple[int, ...], **options: Any
+) -> torch.Tensor:
+    """Return what a kernel stores behind its tensors and before its sizes; no rows need no launch."""
+    tensors = [item for item in given if isinstance(item, torch.Tensor)]
+    found = torch.empty(shape, dtype=dtype, device=tensors[0].device)
+    if found.numel():
+        launch(kernel, grid, (*tensors, found, *given[len(tensors) :]), **options)
+    return found
+
+
 def match_lengths(tokens: torch.Tensor, lengths: torch.Tensor, since: torch.Tensor | None = None) -> torch.Tensor:
-    """See :func:`lpkit.sequences.match_lengths`; exact, unlike hashes.
+    """Exact, unlike hashes.
 
     A program is done with most of its 256 positions after 8 tokens. In the worst case, a history that repeats one span,
     it compares each position with 512 tokens, and then three times one position with all tokens:
     ``512 * W + 3 * W * W / 256`` tokens of a row, a fourth of ``W * W / 2`` at W = 4096 and an eighteenth at 32768. For
     256 such rows these are 0.6 and 7.5 billion.
     """
-    return _matched("lengths", tokens, lengths, lengths, since)
-
-
-def end_stood_before(tokens: torch.Tensor, lengths: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
-    """See :func:`lpkit.sequences.end_stood_before`."""
-    return _matched("end", tokens, lengths, count)
+    return _matched(torch.int64, tokens, lengths, lengths, since)
 
 
 def completes_ngram(
     tokens: torch.Tensor, lengths: torch.Tensor, size: torch.Tensor, since: torch.Tensor
 ) -> torch.Tensor:
-    """See :func:`lpkit.sequences.completes_ngram`."""
-    return _matched("ngram", tokens, lengths, size, since)
+    return _matched(torch.bool, tokens, lengths, size, since)
 
 
 def _matched(
-    asked: str,
-    tokens: torch.Tensor,
-    lengths: torch.Tensor,
-    count: torch.Tensor,
-    since: torch.Tensor | None = None,
+    dtype: torch.dtype, tokens: torch.Tensor, lengths: torch.Tensor, size: torch.Tensor, since: torch.Tensor | None
 ) -> torch.Tensor:
-    kind = torch.int64 if asked == "lengths" else torch.bool
-    found = torch.empty(tokens.shape, dtype=kind, device=tokens.device)
-    if found.numel():
-        n, width = tokens.shape
-        given = (tokens, lengths, count, lengths if since is None else since)
-        steps = (*tokens.stride(), *(item.stride(0) for item in given[1:]), width)
-        # Programs of a row come one after the other, because they read the same tokens.
-        grid = (triton.cdiv(width, POSITIONS), n)
-        asking = {"ASKED": asked, "SINCE": since is not None}
-        launch(_matches, grid, (*given, found, *steps), **asking, **SIZES, num_warps=WARPS)
-    return found
+    n, width = tokens.shape
+    first = lengths if since is None else since
+    steps = (*tokens.stride(), lengths.stride(0), size.stride(0), first.stride(0), width)
+    # Programs of a row come one after the other, because they read the same tokens.
+    return _answer(
+        _matches, tokens.shape, dtype, (tokens, lengths, size, first, *steps), (ratio_up(width, POSITIONS), n),
+        NGRAM=dtype == torch.bool, SINCE=since is not None, **SIZES, num_warps=WARPS,
+    )  # fmt: skip
 
 
 def counts(tokens: torch.Tensor, among: torch.Tensor) -> torch.Tensor:
-    """See :func:`lpkit.sequences.counts`; ids below 2**31."""
-    found = torch.empty(tokens.shape, dtype=torch.int64, device=tokens.device)
-    if found.numel():
-        grid = (tokens.shape[0], triton.cdiv(tokens.shape[1], COMPARED))
-        strides = (*tokens.stride(), *among.stride())
-        launch(_counts, grid, (tokens, among, found, *strides, tokens.shape[1]), BLOCK=COMPARED, num_warps=WARPS)
-    return found
+    n, width = tokens.shape
+    given = (tokens, among, *tokens.stride(), *among.stride(), width)
+    grid = n, ratio_up(width, COMPARED)
+    return _answer(_counts, tokens.shape, torch.int64, given, grid, BLOCK=COMPARED, num_warps=WARPS)
 
 
 def largest_per_id(ids: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """See :func:`lpkit.sequences.largest_per_id`; ids and values below 2**31, and each id keeps its position."""
-    found = torch.empty(ids.shape, dtype=torch.int64, device=ids.device)
-    if found.numel():
-        grid = (ids.shape[0], triton.cdiv(ids.shape[1], COMPARED_TWICE))
-        sizes = (*ids.stride(), *values.stride(), ids.shape[1])
-        launch(_largest, grid, (ids, values, found, *sizes), BLOCK=COMPARED_TWICE, num_warps=WARPS)
-    return found, values
+    """Ids and values are below 2**31, and each id keeps its position."""
+    n, k = ids.shape
+    given = (ids, values, *ids.stride(), *values.stride(), k)
+    grid = n, ratio_up(k, COMPARED_TWICE)
+    return _answer(_largest, ids.shape, torch.int64, given, grid, BLOCK=COMPARED_TWICE, num_warps=WARPS), values
+
+
+def end_of_last(tokens: torch.Tensor, pattern: torch.Tensor) -> torch.Tensor:
+    """A program searches a row from its end, 1024 positions at a time. It compares further tokens only where the first
+    tokens match."""
+    n, width = tokens.shape
+    given = (tokens, pattern, *tokens.stride(), *pattern.stride(), width, pattern.shape[1])
+    return _answer(_end, (n,), torch.int64, given, (n,), BLOCK=SPAN, num_warps=WARPS)
+
+
+def begun(tokens: torch.Tensor, lengths: torch.Tensor, pattern: torch.Tensor, since: torch.Tensor) -> torch.Tensor:
+    n, k = pattern.shape
+    steps = (*tokens.stride(), lengths.stride(0), *pattern.stride(), since.stride(0), k)
+    given = (tokens, lengths, pattern, since, *steps)
+    return _answer(_begun, (n,), torch.int64, given, (n,), BLOCK=MARKED, num_warps=1)
+
+
+def next_in_loop(
+    tokens: torch.Tensor,
+    lengths: torch.Tensor,
+    times: torch.Tensor,
+    least: torch.Tensor,
+    since: torch.Tensor | None = None,
+) -> torch.Tensor:
+    n, width = tokens.shape
+    matched = match_lengths(tokens, lengths, since)
+    steps = (*tokens.stride(), lengths.stride(0), times.stride(0), least.stride(0), width)
+    given = (tokens, lengths, times, least, matched, *steps)
+    return _answer(_next_in_loop, (n,), torch.int64, given, (n,), BLOCK=SPAN, num_warps=WARPS)
 
 
 def attempt(device: torch.device) -> None:
@@ -257,7 +326,8 @@ def attempt(device: torch.device) -> None:
     tokens, lengths = torch.zeros(2, 3, dtype=torch.int64, device=device), torch.arange(2, device=device)
     counts(tokens, tokens > 0)
     match_lengths(tokens, lengths)
-    match_lengths(tokens, lengths, lengths)
     largest_per_id(tokens, tokens)
-    end_stood_before(tokens, lengths, lengths.unsqueeze(1))
     completes_ngram(tokens, lengths, lengths, lengths)
+    end_of_last(tokens, tokens)
+    begun(tokens, lengths, tokens, lengths)
+    next_in_loop(tokens, lengths, lengths, lengths, lengths)

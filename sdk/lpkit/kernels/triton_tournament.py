@@ -12,8 +12,18 @@ import triton
 import triton.language as tl
 
 from lpkit.kernels.launching import launch
-from lpkit.kernels.triton_parts import MOST_PARTS
-from lpkit.kernels.triton_rows import _any, _grid, _per_row, _row, _tile, _write, by_row, over_rows
+from lpkit.kernels.triton_rows import (
+    MOST_PARTS,
+    anything,
+    bounds,
+    by_row,
+    grid_of,
+    over_rows,
+    per_row,
+    ratio_up,
+    tile,
+    write,
+)
 
 BLOCK = 256
 WARPS = 4
@@ -27,8 +37,8 @@ PATTERNS = tl.constexpr(16)
 TINY = tl.constexpr(torch.finfo(torch.float32).tiny)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _pattern(bits, starts, across, rounds, group, token, inside, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
+@triton.jit
+def _pattern(bits, starts, across, rounds, group, token, inside, BLOCK: tl.constexpr):
     """Return the bits of each token in a group of rounds."""
     pattern = tl.zeros((BLOCK,), tl.int32)
     for index in tl.static_range(ROUNDS):
@@ -39,8 +49,8 @@ def _pattern(bits, starts, across, rounds, group, token, inside, BLOCK: tl.const
     return pattern
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _hold(tops, masses, gains, parts, scale, PARTS: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
+@triton.jit
+def _hold(tops, masses, gains, parts, scale, PARTS: tl.constexpr):
     """Hold a group of rounds and store the gain of each pattern; the parts of a row bring its input."""
     part, which = tl.arange(0, PARTS), tl.arange(0, PATTERNS)
     top = tl.load(tops + part, mask=part < parts, other=float("-inf"))
@@ -61,8 +71,8 @@ def _hold(tops, masses, gains, parts, scale, PARTS: tl.constexpr):  # type: igno
     tl.debug_barrier()  # another thread has written the values that a thread reads
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _gained(gains, bits, starts, across, rounds, groups, token, inside, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]  # noqa: N803
+@triton.jit
+def _gained(gains, bits, starts, across, rounds, groups, token, inside, BLOCK: tl.constexpr):
     """Return each token's gain in the groups of rounds held so far."""
     gain = tl.full((BLOCK,), 1.0, tl.float32)
     for group in range(groups):
@@ -72,114 +82,65 @@ def _gained(gains, bits, starts, across, rounds, groups, token, inside, BLOCK: t
 
 
 @over_rows
-def _enter(  # type: ignore[no-untyped-def]
-    logits,
-    temperatures,
-    bits,
-    starts,
-    tops,
-    masses,
-    gains,
-    stride,
-    vocab,
-    parts,
-    size,
-    temperature_step,
-    starts_stride,
-    across,
-    rounds,
-    groups,
-    every,
-    rows,
-    PARTS: tl.constexpr,  # noqa: N803
-    BLOCK: tl.constexpr,  # noqa: N803
-):
-    """Hold the last group of rounds, and sum up the probability of each bit pattern of the next group, in parts."""
+def _meet(
+    logits, temperatures, bits, starts, tops, masses, gains,
+    stride, vocab, parts, size, temperature_step, starts_stride, across, rounds, groups, every, rows,
+    LAST: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Hold the last group of rounds, and sum up the probability of each bit pattern of the next group, in parts.
+    ``LAST``: there is no next group, and the logits are edited."""
     row, part = tl.program_id(0), tl.program_id(1)
-    scale = 1.0 / tl.load(temperatures + row * temperature_step)
+    temperature = tl.load(temperatures + row * temperature_step)
+    scale = 1.0 / temperature
     starts += row.to(tl.int64) * starts_stride
     gains += row * every * PATTERNS
     if groups > 0:
         held = ((groups - 1) * rows + row) * parts
         _hold(tops + held, masses + held * PATTERNS, gains + (groups - 1) * PATTERNS, parts, scale, PARTS)
-    start, begin, end = _row(logits, row, stride, vocab)
+    start, begin, end = bounds(logits, row, stride, vocab)
     which = tl.arange(0, PATTERNS)
     best = tl.full((BLOCK,), float("-inf"), tl.float32)
     total = tl.zeros((PATTERNS, BLOCK), tl.float32)
     for offset in range(part * size, min(part * size + size, end), BLOCK):
-        values = _tile(start, offset, begin, end, float("-inf"), BLOCK)
-        token = offset - begin + tl.arange(0, BLOCK)
-        inside = (token >= 0) & (token < vocab)
-        higher = tl.maximum(best, values)
-        origin = tl.where(higher == float("-inf"), 0.0, higher)
-        share = tl.exp((values - origin) * scale)
-        share *= _gained(gains, bits, starts, across, rounds, groups, token, inside, BLOCK)
-        pattern = _pattern(bits, starts, across, rounds, groups, token, inside, BLOCK)
-        total *= tl.exp((best - origin) * scale)[None, :]
-        total += tl.where(pattern[None, :] == which[:, None], share[None, :], 0.0)
-        best = higher
-    top = tl.max(best, 0)
-    origin = tl.where(top == float("-inf"), 0.0, top)
-    found = (groups * rows + row) * parts + part
-    tl.store(tops + found, top)
-    tl.store(masses + found * PATTERNS + which, tl.sum(total * tl.exp((best - origin) * scale)[None, :], 1))
-
-
-@over_rows
-def _win(  # type: ignore[no-untyped-def]
-    logits,
-    temperatures,
-    bits,
-    starts,
-    tops,
-    masses,
-    gains,
-    stride,
-    vocab,
-    parts,
-    size,
-    temperature_step,
-    starts_stride,
-    across,
-    rounds,
-    groups,
-    every,
-    rows,
-    PARTS: tl.constexpr,  # noqa: N803
-    BLOCK: tl.constexpr,  # noqa: N803
-):
-    """Hold the last group of rounds, and edit the logits."""
-    row, part = tl.program_id(0), tl.program_id(1)
-    temperature = tl.load(temperatures + row * temperature_step)
-    starts += row.to(tl.int64) * starts_stride
-    gains += row * every * PATTERNS
-    held = ((groups - 1) * rows + row) * parts
-    _hold(tops + held, masses + held * PATTERNS, gains + (groups - 1) * PATTERNS, parts, 1.0 / temperature, PARTS)
-    start, begin, end = _row(logits, row, stride, vocab)
-    for offset in range(part * size, min(part * size + size, end), BLOCK):
         token = offset - begin + tl.arange(0, BLOCK)
         inside = (token >= 0) & (token < vocab)
         gain = _gained(gains, bits, starts, across, rounds, groups, token, inside, BLOCK)
-        changed = gain != 1.0
-        if _any(changed):
-            values = _tile(start, offset, begin, end, 0.0, BLOCK)
-            gain = tl.where(gain < TINY, TINY, gain)
-            _write(start, offset, begin, end, values + temperature * tl.log(gain), changed, BLOCK)
+        if LAST:
+            changed = gain != 1.0
+            if anything(changed):
+                values = tile(start, offset, begin, end, 0.0, BLOCK)
+                gain = tl.where(gain < TINY, TINY, gain)
+                write(start, offset, begin, end, values + temperature * tl.log(gain), changed, BLOCK)
+        else:
+            values = tile(start, offset, begin, end, float("-inf"), BLOCK)
+            higher = tl.maximum(best, values)
+            origin = tl.where(higher == float("-inf"), 0.0, higher)
+            share = tl.exp((values - origin) * scale) * gain
+            pattern = _pattern(bits, starts, across, rounds, groups, token, inside, BLOCK)
+            total *= tl.exp((best - origin) * scale)[None, :]
+            total += tl.where(pattern[None, :] == which[:, None], share[None, :], 0.0)
+            best = higher
+    if not LAST:
+        top = tl.max(best, 0)
+        origin = tl.where(top == float("-inf"), 0.0, top)
+        found = (groups * rows + row) * parts + part
+        tl.store(tops + found, top)
+        tl.store(masses + found * PATTERNS + which, tl.sum(total * tl.exp((best - origin) * scale)[None, :], 1))
 
 
 def tournament_(
     logits: torch.Tensor, temperature: torch.Tensor, bits: torch.Tensor, starts: torch.Tensor
 ) -> torch.Tensor:
     """See :func:`lpkit.kernels.tournament_`."""
-    grid, sizes = _grid(logits)
-    groups = triton.cdiv(starts.shape[1], ROUNDS.value)
+    grid, (stride, vocab, _, parts, size) = grid_of(logits)
+    groups = ratio_up(starts.shape[1], ROUNDS.value)
     tops = torch.empty(groups, *grid, dtype=torch.float32, device=logits.device)
     masses = torch.empty(groups, *grid, PATTERNS.value, dtype=torch.float32, device=logits.device)
     gains = torch.empty(grid[0], groups, PATTERNS.value, dtype=torch.float32, device=logits.device)
-    temperature, step = _per_row(temperature, by_row(logits))
-    given = (logits, temperature, bits, starts, tops, masses, gains, *sizes)
+    temperature, step = per_row(temperature, by_row(logits))
+    given = (logits, temperature, bits, starts, tops, masses, gains, stride, vocab, parts, size)
     steps = (step, *starts.stride(), starts.shape[1])
     for held in range(groups + 1):
-        kernel = _enter if held < groups else _win
-        launch(kernel, grid, (*given, *steps, held, groups, grid[0]), PARTS=MOST_PARTS, BLOCK=BLOCK, num_warps=WARPS)
+        options = {"LAST": held == groups, "PARTS": MOST_PARTS, "BLOCK": BLOCK}
+        launch(_meet, grid, (*given, *steps, held, groups, grid[0]), **options, num_warps=WARPS)
     return logits

@@ -51,7 +51,7 @@ COUNTS = {
     "lpkit-thinking-budget": [(14, 12)],
     "lpkit-top-n-sigma": [(2, 2)],
     "lpkit-truncation": [(2, 2), (19, 19), (20, 20)],
-    "lpkit-xtc": [(7, 7)],
+    "lpkit-xtc": [(6, 6)],
 }
 """Launches on V1 and V2, for the cases of each plugin; a plugin that is not listed must keep its budget."""
 
@@ -103,14 +103,14 @@ def kernels_that_only_count() -> Iterator[None]:
         ("lpkit-allowed-tokens", RUNNERS, [], ["kept", "keep"]),
         ("lpkit-greenlist-watermark", ("v2",), ["index_select"], ["history", "context", "add_hashed"]),
         ("lpkit-logit-bias", RUNNERS, ["index_select", "add"], ["read", "write"]),
-        ("lpkit-min-p", RUNNERS, [], ["tops", "mask_below_top"]),
+        ("lpkit-min-p", RUNNERS, [], ["statistics", "mask_by_limit"]),
         ("lpkit-penalties", ("v2",), ["index_select"], PENALTIES),
         ("lpkit-penalties", ("v1",), ["index_select", "to", "index_put_"], PENALTIES),  # new tokens are staged
         ("lpkit-target-token", RUNNERS, [], ["kept", "keep"]),
-        ("lpkit-temperature", RUNNERS, [], ["shares", "retemper"]),
-        ("lpkit-top-n-sigma", RUNNERS, [], ["moments", "mask_deviating"]),
-        ("lpkit-truncation", RUNNERS, [], ["shares", "mask_unlikely"]),
-        ("lpkit-xtc", ("v2",), ["index_select", "lt"], ["history", "mix", "exponentials", "least_likely", "drop"]),
+        ("lpkit-temperature", RUNNERS, [], ["statistics", "retemper"]),
+        ("lpkit-top-n-sigma", RUNNERS, [], ["statistics", "mask_by_limit"]),
+        ("lpkit-truncation", RUNNERS, [], ["statistics", "mask_by_limit"]),
+        ("lpkit-xtc", ("v2",), ["index_select", "lt"], ["history", "mix", "statistics", "exclude"]),
     ],
 )
 def test_a_step_gathers_its_columns_at_most_once_and_every_kernel_runs_once(
@@ -192,18 +192,18 @@ def test_a_tournament_takes_a_launch_for_every_four_rounds_and_one_for_the_edit(
     logits, starts = torch.zeros(4, 700, device=META), torch.zeros(4, rounds, device=META)
     with CountLaunches(META) as step:
         kernels.tournament_(logits, logits[:, :1], logits[0], starts)
-    assert step.kernels == {"enter": groups, "win": 1}
+    assert step.kernels == {"meet": groups + 1}
     assert not step.operations
 
 
 FUNCTIONS = {
     "mask_below_": ["mask"],
-    "mask_far_below_top_": ["tops", "mask_below_top"],
-    "log_sum_exp_and_entropy": ["shares", "entropy"],
-    "dynamic_temperature_": ["shares", "retemper"],
-    "mask_deviations_below_top_": ["moments", "mask_deviating"],
-    "mask_unlikely_": ["shares", "mask_unlikely"],
-    "exclude_top_choices_": ["exponentials", "least_likely", "drop"],
+    "mask_far_below_top_": ["statistics", "mask_by_limit"],
+    "log_sum_exp_and_entropy": ["statistics", "entropy"],
+    "dynamic_temperature_": ["statistics", "retemper"],
+    "mask_deviations_below_top_": ["statistics", "mask_by_limit"],
+    "mask_unlikely_": ["statistics", "mask_by_limit"],
+    "exclude_top_choices_": ["statistics", "exclude"],
     "add_where_hashed_": ["add_hashed"],
     "keep_ids_": ["kept", "keep"],
 }

@@ -14,17 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import triton
-from lpkit.kernels import triton_entropy as entropy
 from lpkit.kernels import triton_few as few
 from lpkit.kernels import triton_hashes as hashes
 from lpkit.kernels import triton_limits as limits
 from lpkit.kernels import triton_masks as masks
-from lpkit.kernels import triton_parts as parts
-from lpkit.kernels import triton_patterns as patterns
 from lpkit.kernels import triton_rows as rows
 from lpkit.kernels import triton_sequences as sequences
-from lpkit.kernels import triton_spans as spans
-from lpkit.kernels import triton_statistics as statistics
 from lpkit.kernels import triton_tournament as tournament
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
@@ -40,7 +35,7 @@ THREADS = 2048
 TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
 
 FLOATS, INTEGERS, LONGS, FLAGS, NUMBER = "*fp32", "*i32", "*i64", "*i1", "i32"
-PARTS = {"PARTS": parts.MOST_PARTS}
+PARTS = {"PARTS": rows.MOST_PARTS}
 WHOLE, HALF = {"BLOCK": rows.BLOCK}, {"BLOCK": rows.BLOCK // 2}
 
 
@@ -51,6 +46,7 @@ class Kernel:
     Attributes:
         reads, writes: whether it goes over logits to read them, and to edit them.
         whole: whether it goes over whole rows, so that a compiler is told of aligned ones.
+        passes: how often it goes over them.
         fused: whether a multiplication and an addition may be one instruction, which rounds once.
     """
 
@@ -63,6 +59,7 @@ class Kernel:
     whole: bool = True
     fused: bool = True
     warps: int = rows.WARPS
+    passes: int = 1
 
 
 _POINTERS = {
@@ -86,37 +83,49 @@ def _whole(
 
 
 _SPAN = {"SPAN": rows.SPAN}
-_PLAIN, _TOPS, _LIMIT = {"TOPS": False, **_SPAN}, {"TOPS": True, **_SPAN}, {**_SPAN, **PARTS}
-_FAR = {"SCALED": True, "KEPT": rows.KEPT, **_SPAN}
+_LIMIT = {**_SPAN, **PARTS}
+
+
+def _statistics(kind: str) -> dict[str, Any]:
+    return {"KIND": kind, "BLOCK": limits.TILES[kind], **_SPAN}
+
+
+def _by_limit(name: str, rule: str, **types: str) -> Kernel:
+    given = {**dict.fromkeys(("first", "second", "third", "fourth"), FLOATS), **types}
+    return replace(_whole(name, limits._mask_by_limit, {"RULE": rule, **_LIMIT}, writes=True, **given), fused=False)
+
+
+DOUBLES = dict.fromkeys(("first", "second", "third", "fourth"), "*fp64")
+EXCLUDE = replace(
+    _whole("exclude_top_choices_, second", limits._exclude, {"KEPT": rows.KEPT, **_LIMIT}, writes=True), passes=2
+)
 WHOLE_ROWS = (
     _whole("mask_below_", masks._mask, WHOLE, writes=True),
-    _whole("mask_far_below_top_, first", spans._tops, {**_SPAN, **WHOLE}),
-    replace(_whole("mask_far_below_top_, second", spans._mask_below_top, _FAR, writes=True), fused=False),
-    _whole("mask_deviations_below_top_, first", statistics._moments, {**_SPAN, **HALF}),
-    _whole("mask_deviations_below_top_, second", limits._mask_deviating, _LIMIT, writes=True),
-    _whole("mask_unlikely_, first", entropy._shares, {**_TOPS, **HALF}),
-    _whole("mask_unlikely_, second", entropy._mask_unlikely, _LIMIT, writes=True),
-    _whole("exclude_top_choices_, first", statistics._exponentials, {**_SPAN, **WHOLE}),
-    _whole("exclude_top_choices_, second", limits._least_likely, {"KEPT": rows.KEPT, **_LIMIT}),
-    _whole("exclude_top_choices_, third", limits._drop, {"KEPT": rows.KEPT, **_LIMIT}, writes=True),
-    _whole("log_sum_exp_and_entropy", entropy._shares, {**_PLAIN, **HALF}),
-    _whole("dynamic_temperature_", entropy._retemper, {**PARTS, **WHOLE}, writes=True),
+    _whole("highest logits", limits._statistics, _statistics("tops")),
+    _whole("moments", limits._statistics, _statistics("moments")),
+    _whole("shares", limits._statistics, _statistics("shares")),
+    _by_limit("mask_far_below_top_", "far"),
+    _by_limit("mask_deviations_below_top_", "deviating", **DOUBLES),
+    _by_limit("mask_unlikely_", "unlikely"),
+    EXCLUDE,
+    _whole("dynamic_temperature_", limits._retemper, {**PARTS, **WHOLE}, writes=True),
     _whole("add_where_hashed_", masks._add_hashed, {"FIRST": 3, "SECOND": 5, **WHOLE}, writes=True, limits=INTEGERS),
     _whole("keep_ids_, second", masks._keep, {"IDS": rows.KEPT, **WHOLE}, writes=True, reads=False),
 )
 
 
-def _tournament(name: str, function: Any, writes: bool) -> Kernel:
+def _tournament(name: str, last: bool) -> Kernel:
+    function = tournament._meet
     given = {"logits": FLOATS, "temperatures": FLOATS, "bits": FLOATS, "starts": LONGS}
     found = dict.fromkeys(("tops", "masses", "gains"), FLOATS)
     numbers = {item: NUMBER for item in function.arg_names if item not in {*given, *found} and not item.isupper()}
-    constants = {"BLOCK": tournament.BLOCK, **PARTS}
-    return Kernel(name, function, {**given, **found, **numbers}, constants, writes, warps=tournament.WARPS)
+    constants = {"LAST": last, "BLOCK": tournament.BLOCK, **PARTS}
+    return Kernel(name, function, {**given, **found, **numbers}, constants, writes=last, warps=tournament.WARPS)
 
 
 TOURNAMENT = (
-    _tournament("tournament_, each group of rounds", tournament._enter, writes=False),
-    _tournament("tournament_, last", tournament._win, writes=True),
+    _tournament("tournament_, each group of rounds", last=False),
+    _tournament("tournament_, last", last=True),
 )
 
 
@@ -129,9 +138,9 @@ def _few(
     return Kernel(name, function, {**types, **sizes}, constants, writes, whole=False, fused=fused, warps=warps)
 
 
-def _matches(name: str, asked: str, found: str, since: bool) -> Kernel:
-    types = {"tokens": LONGS, "lengths": LONGS, "counts": LONGS, "since": LONGS, "found": found}
-    sizes: dict[str, Any] = {"ASKED": asked, "SINCE": since, **sequences.SIZES}
+def _matches(name: str, found: str, since: bool) -> Kernel:
+    types = {"tokens": LONGS, "lengths": LONGS, "sizes": LONGS, "since": LONGS, "found": found}
+    sizes: dict[str, Any] = {"NGRAM": found == FLAGS, "SINCE": since, **sequences.SIZES}
     return _few(name, sequences._matches, types, **sizes)
 
 
@@ -146,7 +155,6 @@ _MEMBERS = {"masks": "*u8", "sets": LONGS, "slots": LONGS, "ids": LONGS}
 _PENALTIES = {"values": FLOATS, "counts": LONGS, "repetitions": FLOATS, "presences": FLOATS, "frequencies": FLOATS}
 _KEYS = {"first": LONGS, "second": LONGS, "third": LONGS}
 _CONTEXTS = {"tokens": LONGS, "lengths": LONGS, "counts": LONGS, "keys": LONGS, "seeds": INTEGERS}
-_SUM = dict.fromkeys(("highest", "sums", "temperatures", "results"), FLOATS)
 FEW = (
     replace(_whole("keep_ids_, first", masks._kept, {"IDS": rows.KEPT}), whole=False, warps=1),
     _few("read", few._read, {**_ELEMENTS, "found": FLOATS}),
@@ -158,15 +166,14 @@ FEW = (
     _few("engine_history", few._history, {"held": INTEGERS, "prompts": INTEGERS, "ends": LONGS, **_SEEN}, KNOWN=False),
     _few("counts", sequences._counts, {"tokens": LONGS, "among": FLAGS, "found": LONGS}, BLOCK=sequences.COMPARED),
     _few("largest_per_id", sequences._largest, _LARGEST, BLOCK=sequences.COMPARED_TWICE),
-    _matches("match_lengths", "lengths", LONGS, since=False),
-    _matches("match_lengths, since", "lengths", LONGS, since=True),
-    _matches("end_stood_before", "end", FLAGS, since=False),
-    _matches("completes_ngram", "ngram", FLAGS, since=True),
-    _few("end_of_last", patterns._end, {"tokens": LONGS, "pattern": LONGS, "found": LONGS}, BLOCK=patterns.SPAN),
-    _few("begun", patterns._begun, _BEGUN, BLOCK=patterns.MARKED, warps=1),
-    _few("next_in_loop", patterns._next_in_loop, _LOOPS, BLOCK=patterns.SPAN),
+    _matches("match_lengths", LONGS, since=False),
+    _matches("match_lengths, since", LONGS, since=True),
+    _matches("completes_ngram", FLAGS, since=True),
+    _few("end_of_last", sequences._end, {"tokens": LONGS, "pattern": LONGS, "found": LONGS}, BLOCK=sequences.SPAN),
+    _few("begun", sequences._begun, _BEGUN, BLOCK=sequences.MARKED, warps=1),
+    _few("next_in_loop", sequences._next_in_loop, _LOOPS, BLOCK=sequences.SPAN),
     _few("penalized", few._penalize, {**_PENALTIES, "found": FLOATS}, fused=False),
-    _few("log_sum_exp_and_entropy, parts", parts._entropy, {**_SUM, "found": FLOATS}, warps=1, PARTS=parts.MOST_PARTS),
+    replace(_whole("log_sum_exp_and_entropy, second", limits._entropy, PARTS, results=FLOATS), whole=False, warps=1),
     _few("mix", hashes._mix, {**_KEYS, "found": LONGS}, BLOCK=hashes.BLOCK, DRAW=False),
     _few("uniform", hashes._mix, {**_KEYS, "found": FLOATS}, BLOCK=hashes.BLOCK, DRAW=True),
     _few("context_seeds", hashes._context, _CONTEXTS, warps=1, BLOCK=hashes.AT_ONCE),
