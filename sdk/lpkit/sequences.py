@@ -13,6 +13,7 @@ import torch
 
 from lpkit import kernels
 from lpkit.kernels import fused
+from lpkit.kernels.recording import MOST_COMPARED
 from lpkit.rng import mix
 
 __all__ = [
@@ -24,13 +25,6 @@ __all__ = [
     "match_lengths",
     "next_in_loop",
 ]
-
-MOST_COMPARED = 4096
-"""Longest history whose tokens are counted, or whose ids are found, by comparing each with each in one kernel launch;
-longer histories are sorted.
-
-At this length a row takes 17 million comparisons; stretches of the prompt are left out. From an H100's integer
-throughput, 256 rows of output take about 0.6 ms. This is an estimate, not a measurement."""
 
 _BASE = 0x9E3779B97F4A7C15 - 2**64
 _NOWHERE = 0xD1B54A32D192ED03 - 2**64
@@ -257,8 +251,8 @@ def counts(tokens: torch.Tensor, among: torch.Tensor) -> torch.Tensor:
         int64 ``[n, W]``. For ``tokens[i, j]`` it is the number of selected positions of row i that hold the same
         token. 0 behind the end, if ``among`` leaves the padding out.
     """
-    if tokens.shape[1] <= MOST_COMPARED and (few := fused.few_for(tokens)) is not None:
-        return few.counts(tokens, among.expand_as(tokens))  # type: ignore[no-any-return]
+    if (few := fused.few_for(tokens, MOST_COMPARED)) is not None:
+        return few.counts(tokens, among)  # type: ignore[no-any-return]
     width = tokens.shape[1]
     bits = width.bit_length()
     keys = kernels.sorted_values(tokens << bits | torch.arange(width, device=tokens.device))
@@ -282,7 +276,7 @@ def largest_per_id(ids: torch.Tensor, values: torch.Tensor, limit: int) -> tuple
         int64 ``[n, k]`` ids, in any order, and int64 ``[n, k]`` values. Unused entries have id -1, which
         ``SparseLogits`` ignores, and any value below ``limit``.
     """
-    if ids.shape[1] <= MOST_COMPARED and (few := fused.few_for(ids)) is not None:
+    if (few := fused.few_for(ids, MOST_COMPARED)) is not None:
         return few.largest_per_id(ids, values)  # type: ignore[no-any-return]
     keys = kernels.sorted_values(torch.where((ids < 0) | (values < 0), -limit, ids * limit + values))
     sorted_ids = keys.div(limit, rounding_mode="floor")

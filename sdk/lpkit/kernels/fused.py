@@ -12,12 +12,12 @@ from typing import Any
 
 import torch
 
-from lpkit.kernels.recording import Recorder
+from lpkit.kernels.recording import Recorder, StandIn
 
 logger = logging.getLogger("lpkit")
 
 WHOLE_ROWS = tuple(f"lpkit.kernels.triton_{name}" for name in ("rows", "limits", "masks", "tournament"))
-FEW = tuple(f"lpkit.kernels.triton_{name}" for name in ("few", "sequences", "hashes"))
+FEW = tuple(f"lpkit.kernels.triton_{name}" for name in ("few", "sequences", "texts", "hashes"))
 """The modules of each set of kernels."""
 
 PADDED = 64
@@ -111,15 +111,20 @@ def _try_few(_: ModuleType, device: torch.device) -> None:
 
 def fused_for(logits: Any) -> Any:
     """Return the kernels of :func:`prepare` if they suit ``logits``; a recorder stands for its kernels."""
-    if type(logits) is Recorder:
-        return logits
+    if isinstance(logits, Recorder):
+        return logits.kernels
     found = prepare(logits.device)
     return found if found is not None and found.suits(logits) and not differentiated(logits) else None
 
 
-def few_for(tensor: torch.Tensor) -> ModuleType | None:
-    """Return the kernels of :func:`prepare_few` if they suit ``tensor``."""
-    return None if differentiated(tensor) else prepare_few(tensor.device)
+def few_for(tensor: Any, longest: int | None = None) -> Any:
+    """Return the kernels of :func:`prepare_few` if they suit ``tensor``, with rows of at most ``longest`` elements; a
+    recorder stands for its kernels."""
+    if isinstance(tensor, StandIn):
+        return tensor.kernels
+    if differentiated(tensor) or (longest is not None and tensor.shape[1] > longest):
+        return None
+    return prepare_few(tensor.device)
 
 
 def differentiated(logits: torch.Tensor) -> bool:

@@ -289,7 +289,7 @@ def mask_ids_(logits: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
     Returns:
         ``logits``. A row stays unchanged if no token would be left.
     """
-    if logits.dtype == torch.float32 and ids.dtype == torch.int64 and (few := few_for(logits)) is not None:
+    if (few := few_for(logits)) is not None and logits.dtype == torch.float32 and ids.dtype == torch.int64:
         return few.mask_ids_(logits, ids)  # type: ignore[no-any-return]
     some = ids.amax(dim=1, keepdim=True)  # -1: no token in this row, and its token 0 keeps its value
     ids = torch.where(ids >= 0, ids, some).clamp(min=0)

@@ -22,7 +22,7 @@ def penalized(
     Returns:
         float32 ``[n, k]``.
     """
-    if values.dtype == torch.float32 and (few := fused.few_for(values)) is not None:
+    if (few := fused.few_for(values)) is not None and values.dtype == torch.float32:
         return few.penalized(values, count, repetition, presence, frequency)  # type: ignore[no-any-return]
     repetition, presence, frequency = (item.unsqueeze(1) for item in (repetition, presence, frequency))
     lowered = torch.where(values > 0, values / repetition, values * repetition)

@@ -7,10 +7,11 @@ compiler's output.
 from __future__ import annotations
 
 import torch
+import triton
 import triton.language as tl
 
 from lpkit.kernels.launching import launch
-from lpkit.kernels.triton_rows import once, ratio_up
+from lpkit.kernels.triton_rows import Entries, by_row, entry, once, ratio_up
 
 BLOCK = 256
 """Elements of a row that a program reads, writes or computes."""
@@ -52,13 +53,19 @@ def _write(
 
 
 @once
-def _mask_ids(logits, ids, held, stride, across, ids_stride, ids_across, k, last, BLOCK: tl.constexpr):
+def _mask_ids(
+    logits, slots, own, ids, held,
+    own_step, stride, across, ids_stride, ids_across, width, last,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
     """Mask a row's ids, and restore them if no other token is left. Reads only up to the first tile with an unmasked
     token."""
     row = tl.program_id(0).to(tl.int64)
+    _, edited = entry(slots, own, own_step, row)
+    k = tl.where(edited, width, 0)
     logits += row * stride
     ids += row * ids_stride
-    held += row * k
+    held += row * width
     named = 0
     for start in range(0, k, BLOCK):
         place = start + tl.arange(0, BLOCK)
@@ -130,13 +137,22 @@ def _history(
     tl.store(outputs + number * width + place, (place >= prompt) & (token >= 0), mask=inside)
 
 
+@triton.jit
+def lowered(value, count, repetition, presence, frequency, BLOCK: tl.constexpr):
+    """Apply the three penalties, in the order and with the rounding of separate operations."""
+    divided = tl.div_rn(value, tl.zeros((BLOCK,), tl.float32) + repetition)
+    value = tl.where(value > 0, divided, value * repetition)
+    value = value - frequency * count.to(tl.float32)
+    return value - presence * tl.where(count > 0, 1.0, 0.0)
+
+
 @once
 def _penalize(
     values, counts, repetitions, presences, frequencies, found,
     repetition_step, presence_step, frequency_step, k,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Apply the three penalties, in the order and with the rounding of separate operations."""
+    """Apply a row's penalties to logits that were read."""
     row = tl.program_id(0).to(tl.int64)
     place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = place < k
@@ -144,11 +160,8 @@ def _penalize(
     presence = tl.load(presences + row * presence_step)
     frequency = tl.load(frequencies + row * frequency_step)
     value = tl.load(values + row * k + place, mask=inside, other=0.0)
-    count = tl.load(counts + row * k + place, mask=inside, other=0).to(tl.float32)
-    divided = tl.div_rn(value, tl.zeros((BLOCK,), tl.float32) + repetition)
-    value = tl.where(value > 0, divided, value * repetition)
-    value = value - frequency * count
-    tl.store(found + row * k + place, value - presence * tl.where(count > 0, 1.0, 0.0), mask=inside)
+    count = tl.load(counts + row * k + place, mask=inside, other=0)
+    tl.store(found + row * k + place, lowered(value, count, repetition, presence, frequency, BLOCK), mask=inside)
 
 
 def read(logits: torch.Tensor, rows: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
@@ -174,12 +187,15 @@ def write(logits: torch.Tensor, rows: torch.Tensor, ids: torch.Tensor, values: t
     launch(_write, _grid(ids), given, NUMBER=number, BLOCK=BLOCK, num_warps=WARPS)
 
 
-def mask_ids_(logits: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
-    """See :func:`lpkit.kernels.mask_ids_`. A row with a NaN behind a remaining token is masked all the same."""
+def mask_ids_(logits: torch.Tensor, ids: torch.Tensor, entries: Entries | None = None) -> torch.Tensor:
+    """See :func:`lpkit.kernels.mask_ids_`. A row with a NaN behind a remaining token is masked all the same.
+    ``entries``: the rows to edit, of which each has its own ids."""
     if ids.numel():
+        slots, own, own_step, _ = entries or by_row(logits)
         held = torch.empty(ids.shape, dtype=logits.dtype, device=logits.device)
-        sizes = (*logits.stride(), *ids.stride(), ids.shape[1], logits.shape[1] - 1)
-        launch(_mask_ids, (ids.shape[0],), (logits, ids, held, *sizes), BLOCK=LOOKED_AT, num_warps=WARPS)
+        sizes = (own_step, *logits.stride(), *ids.stride(), ids.shape[1], logits.shape[1] - 1)
+        given = (logits, slots, own, ids, held, *sizes)
+        launch(_mask_ids, (ids.shape[0],), given, BLOCK=LOOKED_AT, num_warps=WARPS)
     return logits
 
 

@@ -66,7 +66,7 @@ def over_rows(function: Any) -> Any:
 @triton.jit
 def entry(slots, own, own_step, row):
     """Return (entry of a row, True if the row is edited)."""
-    slot = tl.load(slots + row)
+    slot = tl.load(slots + row).to(tl.int64)
     return slot, tl.load(own + slot * own_step) != 0
 
 
@@ -222,7 +222,7 @@ class Entries(NamedTuple):
     """The entry of each row in tensors of per-row values: its slot in columns, or its number.
 
     Attributes:
-        slots: int64 ``[rows]``, contiguous.
+        slots: int64 or int32 ``[rows]``, contiguous.
         own: bool, True for entries whose rows are edited.
         step: elements from one entry of ``own`` to the next.
         size: number of entries.

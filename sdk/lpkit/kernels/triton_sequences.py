@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 
 from lpkit.kernels.launching import launch
-from lpkit.kernels.triton_rows import once, ratio_up
+from lpkit.kernels.triton_rows import by_row, entry, once, ratio_up
 
 WARPS = 4
 
@@ -54,14 +54,16 @@ def _common(tokens, across, one, other, known, SPAN: tl.constexpr):
 
 @once
 def _matches(
-    tokens, lengths, sizes, since, found,
-    stride, across, length_step, size_step, since_step, width,
-    NGRAM: tl.constexpr, SINCE: tl.constexpr, POSITIONS: tl.constexpr, AT_ONCE: tl.constexpr, REACH: tl.constexpr,
+    tokens, slots, own, lengths, sizes, since, windows, found,
+    stride, across, own_step, length_step, size_step, since_step, window_step, beyond, width,
+    ASKED: tl.constexpr, SINCE: tl.constexpr, POSITIONS: tl.constexpr, AT_ONCE: tl.constexpr, REACH: tl.constexpr,
     SPAN: tl.constexpr,
 ):  # fmt: skip
-    """Count the tokens before each position that equal the end of the history. ``NGRAM``: test if they are as
-    many as an n-gram of a row's size begins with, which bounds the comparison. ``SINCE``: only tokens from there on
-    count.
+    """Count the tokens before each position that equal the end of the history.
+
+    ``ASKED``: "lengths"; "ngram": test if they are as many as an n-gram of a row's size begins with, which bounds the
+    comparison; "ids": the token at each position of such a row, -1 at others, for n-grams in a window of the last
+    tokens. ``SINCE``: only tokens from there on count. ``beyond`` is added to lengths.
 
     All positions of a program are compared together, until none matches. If several match ``REACH`` tokens, they lie in
     one periodic stretch, a period apart: two occurrences of a string at most half its length apart overlap in a period
@@ -70,15 +72,19 @@ def _matches(
     compared further.
     """
     row = tl.program_id(1).to(tl.int64)
-    tokens += row * stride
-    length = tl.load(lengths + row * length_step).to(tl.int32)
+    slot, edited = entry(slots, own, own_step, row)
+    tokens += slot * stride
+    length = tl.where(edited, tl.load(lengths + row * length_step) + beyond, 0).to(tl.int32)
     place = tl.program_id(0) * POSITIONS + tl.arange(0, POSITIONS)
     first = 0
     if SINCE:
-        first = tl.minimum(tl.maximum(tl.load(since + row * since_step), 0), length).to(tl.int32)
+        since_then = tl.load(since + slot * since_step).to(tl.int64)
+        if ASKED == "ids":
+            since_then = tl.maximum(since_then, length - tl.load(windows + slot * window_step))
+        first = tl.minimum(tl.maximum(since_then, 0), length).to(tl.int32)
     enough = length - first
-    if NGRAM:
-        enough = tl.minimum(tl.load(sizes + row * size_step) - 1, length + 1).to(tl.int32)
+    if ASKED != "lengths":
+        enough = tl.minimum(tl.load(sizes + slot * size_step) - 1, length + 1).to(tl.int32)
     matched = tl.zeros((POSITIONS,), tl.int32)
     same = (place < length) & (place >= first)
     done = 0
@@ -108,11 +114,14 @@ def _matches(
             matched = tl.where(place == alone, _common(tokens, across, alone, length, known, SPAN), matched)
     inside = place < width
     before = place - first
-    if NGRAM:
-        tl.store(found + row * width + place, (place < length) & (matched >= enough) & (before >= enough), mask=inside)
+    found += row * width + place
+    completes = (place < length) & (matched >= enough) & (before >= enough)
+    if ASKED == "lengths":
+        tl.store(found, tl.minimum(matched, tl.maximum(before, 0)).to(tl.int64), mask=inside)
+    elif ASKED == "ngram":
+        tl.store(found, completes, mask=inside)
     else:
-        matched = tl.minimum(matched, tl.maximum(before, 0))
-        tl.store(found + row * width + place, matched.to(tl.int64), mask=inside)
+        tl.store(found, tl.load(tokens + place * across, mask=completes, other=-1).to(tl.int64), mask=inside)
 
 
 @once
@@ -269,16 +278,18 @@ def _matched(
 ) -> torch.Tensor:
     n, width = tokens.shape
     first = lengths if since is None else since
-    steps = (*tokens.stride(), lengths.stride(0), size.stride(0), first.stride(0), width)
+    slots, own, own_step, _ = by_row(tokens)
+    steps = (*tokens.stride(), own_step, lengths.stride(0), size.stride(0), first.stride(0), 0, 0, width)
+    given = (tokens, slots, own, lengths, size, first, first, *steps)
     # Programs of a row come one after the other, because they read the same tokens.
-    return _answer(
-        _matches, tokens.shape, dtype, (tokens, lengths, size, first, *steps), (ratio_up(width, POSITIONS), n),
-        NGRAM=dtype == torch.bool, SINCE=since is not None, **SIZES, num_warps=WARPS,
-    )  # fmt: skip
+    grid, asked = (ratio_up(width, POSITIONS), n), {torch.int64: "lengths", torch.bool: "ngram"}[dtype]
+    options = {"ASKED": asked, "SINCE": since is not None, **SIZES, "num_warps": WARPS}
+    return _answer(_matches, tokens.shape, dtype, given, grid, **options)
 
 
 def counts(tokens: torch.Tensor, among: torch.Tensor) -> torch.Tensor:
     n, width = tokens.shape
+    among = among.expand_as(tokens)
     given = (tokens, among, *tokens.stride(), *among.stride(), width)
     grid = n, ratio_up(width, COMPARED)
     return _answer(_counts, tokens.shape, torch.int64, given, grid, BLOCK=COMPARED, num_warps=WARPS)

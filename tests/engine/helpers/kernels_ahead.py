@@ -20,6 +20,7 @@ from lpkit.kernels import triton_limits as limits
 from lpkit.kernels import triton_masks as masks
 from lpkit.kernels import triton_rows as rows
 from lpkit.kernels import triton_sequences as sequences
+from lpkit.kernels import triton_texts as texts
 from lpkit.kernels import triton_tournament as tournament
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
@@ -138,9 +139,14 @@ def _few(
     return Kernel(name, function, {**types, **sizes}, constants, writes, whole=False, fused=fused, warps=warps)
 
 
-def _matches(name: str, found: str, since: bool) -> Kernel:
-    types = {"tokens": LONGS, "lengths": LONGS, "sizes": LONGS, "since": LONGS, "found": found}
-    sizes: dict[str, Any] = {"NGRAM": found == FLAGS, "SINCE": since, **sequences.SIZES}
+def _given(function: Any, types: dict[str, str]) -> dict[str, str]:
+    return {name: types[name] for name in function.arg_names if name in types}
+
+
+def _matches(name: str, asked: str, since: bool, text: str = LONGS) -> Kernel:
+    types = {"tokens": text, "lengths": LONGS, "sizes": LONGS, "since": text, "windows": LONGS, "slots": LONGS}
+    types |= {"own": FLAGS, "found": FLAGS if asked == "ngram" else LONGS}
+    sizes: dict[str, Any] = {"ASKED": asked, "SINCE": since, **sequences.SIZES}
     return _few(name, sequences._matches, types, **sizes)
 
 
@@ -153,6 +159,9 @@ _LOOPS = dict.fromkeys(("tokens", "lengths", "times", "least", "matched", "found
 _LARGEST = {"ids": LONGS, "values": LONGS, "found": LONGS}
 _MEMBERS = {"masks": "*u8", "sets": LONGS, "slots": LONGS, "ids": LONGS}
 _PENALTIES = {"values": FLOATS, "counts": LONGS, "repetitions": FLOATS, "presences": FLOATS, "frequencies": FLOATS}
+_BY_SLOT = {"logits": FLOATS, "slots": LONGS, "own": FLAGS}
+_TEXT = {**_BY_SLOT, "tokens": INTEGERS, "prompts": INTEGERS, "lasts": LONGS, "values": FLOATS, "found": FLOATS}
+_LOWERED = {**_TEXT, **dict.fromkeys(("repetitions", "presences", "frequencies"), FLOATS)}
 _KEYS = {"first": LONGS, "second": LONGS, "third": LONGS}
 _CONTEXTS = {"tokens": LONGS, "lengths": LONGS, "counts": LONGS, "keys": LONGS, "seeds": INTEGERS}
 FEW = (
@@ -160,20 +169,24 @@ FEW = (
     _few("read", few._read, {**_ELEMENTS, "found": FLOATS}),
     _few("write", few._write, _WRITTEN, NUMBER=False),
     _few("write, one number", few._write, _WRITTEN, NUMBER=True),
-    _few("mask_ids_", few._mask_ids, {"logits": FLOATS, "ids": LONGS, "held": FLOATS}, BLOCK=few.LOOKED_AT),
+    _few("mask_ids_", few._mask_ids, {**_BY_SLOT, "ids": LONGS, "held": FLOATS}, BLOCK=few.LOOKED_AT),
     _few("contains", few._contains, {**_MEMBERS, "found": FLAGS}),
     _few("staged_history", few._history, {"held": LONGS, "prompts": LONGS, "ends": LONGS, **_SEEN}, KNOWN=True),
     _few("engine_history", few._history, {"held": INTEGERS, "prompts": INTEGERS, "ends": LONGS, **_SEEN}, KNOWN=False),
     _few("counts", sequences._counts, {"tokens": LONGS, "among": FLAGS, "found": LONGS}, BLOCK=sequences.COMPARED),
     _few("largest_per_id", sequences._largest, _LARGEST, BLOCK=sequences.COMPARED_TWICE),
-    _matches("match_lengths", LONGS, since=False),
-    _matches("match_lengths, since", LONGS, since=True),
-    _matches("completes_ngram", FLAGS, since=True),
+    _matches("match_lengths", "lengths", since=False),
+    _matches("match_lengths, since", "lengths", since=True),
+    _matches("completes_ngram", "ngram", since=True),
+    _matches("ban_ngrams_, first", "ids", since=True, text=INTEGERS),
     _few("end_of_last", sequences._end, {"tokens": LONGS, "pattern": LONGS, "found": LONGS}, BLOCK=sequences.SPAN),
     _few("begun", sequences._begun, _BEGUN, BLOCK=sequences.MARKED, warps=1),
     _few("next_in_loop", sequences._next_in_loop, _LOOPS, BLOCK=sequences.SPAN),
     _few("penalized", few._penalize, {**_PENALTIES, "found": FLOATS}, fused=False),
     replace(_whole("log_sum_exp_and_entropy, second", limits._entropy, PARTS, results=FLOATS), whole=False, warps=1),
+    _few("penalize_, first", texts._lower, _given(texts._lower, _LOWERED), fused=False, BLOCK=texts.COMPARED),
+    _few("penalize_, second", texts._write_text, _given(texts._write_text, _TEXT), BLOCK=texts.LISTED),
+    _few("add_to_ids_", texts._add, {**_BY_SLOT, "ids": LONGS, "values": FLOATS, "found": FLOATS}, BLOCK=texts.LISTED),
     _few("mix", hashes._mix, {**_KEYS, "found": LONGS}, BLOCK=hashes.BLOCK, DRAW=False),
     _few("uniform", hashes._mix, {**_KEYS, "found": FLOATS}, BLOCK=hashes.BLOCK, DRAW=True),
     _few("context_seeds", hashes._context, _CONTEXTS, warps=1, BLOCK=hashes.AT_ONCE),
