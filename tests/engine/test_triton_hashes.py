@@ -15,7 +15,7 @@ def numbers(*shape, low=-2**63, high=2**63 - 1):
 def same(function):
     results = []
     for found in (None, triton_hashes):
-        fused.few_for = lambda tensor: found
+        fused.few_for = lambda tensor, *_: found
         results.append(function())
     one, other = results
     assert one.dtype == other.dtype and one.shape == other.shape, (one.dtype, other.dtype, one.shape, other.shape)

@@ -86,7 +86,7 @@ def numbers(*shape, low, high):
 def both(function):
     results = []
     for found in (None, triton_few):
-        fused.few_for = lambda tensor: found
+        fused.few_for = lambda tensor, *_: found
         results.append(function())
     return results
 def same(one, other):
@@ -150,9 +150,9 @@ logits[3, : vocab - 1] = -math.inf  # all that is left is the last token
 logits[4, :vocab] = -math.inf
 for given in (logits[:, :vocab], logits[:, :vocab].t().contiguous().t()):
     for some in (ids, ids.t().contiguous().t(), torch.cat((ids, ids), 1), ids[:, :1]):
-        masks.few_for = lambda tensor: None
+        masks.few_for = lambda tensor, *_: None
         expected = kernels.mask_ids_(given.clone(), some)
-        masks.few_for = lambda tensor: triton_few
+        masks.few_for = lambda tensor, *_: triton_few
         copy = given.clone(memory_format=torch.preserve_format)
         assert kernels.mask_ids_(copy, some) is copy
         assert torch.equal(copy, expected), (copy != expected).nonzero()
@@ -174,7 +174,7 @@ for vocab in (3, 70, 1001):
     for some in (ids, ids.t().contiguous().t(), ids[:, ::2], ids[:, :0]):
         found = []
         for module in (None, triton_few):
-            fused.few_for = lambda tensor: module
+            fused.few_for = lambda tensor, *_: module
             found.append(column.contains(rows, some))
         assert found[0].dtype == found[1].dtype and torch.equal(*found)
 """
@@ -189,7 +189,7 @@ from types import SimpleNamespace as Bag
 import numpy as np
 
 def shown(make, declared, index, slots, found):
-    fused.few_for = lambda tensor: found
+    fused.few_for = lambda tensor, *_: found
     rows = Rows(index, slots, make(index, slots), declared, None)
     seen = [rows.prompt_len, rows.total_len]
     return seen + ([rows.tokens, rows.is_output] if declared == "tokens" else [])
