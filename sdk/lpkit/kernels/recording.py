@@ -85,12 +85,6 @@ class Computed(StandIn):
     def __init__(self, *form: Any) -> None:
         self.form = form
 
-    @classmethod
-    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Computed:
-        if kwargs:
-            raise NotRecordableError(function)
-        return cls(function.__name__, *args)
-
     @property
     def dtype(self) -> torch.dtype:
         return torch.float32 if self.form[0] == "read" else torch.int64
@@ -103,6 +97,9 @@ class Computed(StandIn):
 
     def maximum(self, other: Any) -> Computed:
         return Computed("maximum", self, other)
+
+    def where(self, condition: Any, other: Any) -> Computed:
+        return Computed("where", condition, self, other)
 
 
 class Kernels:
@@ -140,10 +137,10 @@ class Recorder(StandIn):
         if known is None or self.calls:  # of several calls, one may read what another wrote
             raise NotRecordableError(name)
         name, ndim, dtypes = known
-        columns = tuple(_column(value, dtype, ndim) for value, dtype in zip(found, dtypes, strict=True))
-        if ndim == 2 and len({column.shape for column in columns}) > 1:
+        values = tuple(_column(value, dtype, ndim) for value, dtype in zip(found, dtypes, strict=True))
+        if len({column.shape for column in values}) > 1:
             raise NotRecordableError("columns of different widths")
-        self.calls.append((name, columns))
+        self.calls.append((name, values))
         return self
 
     def __getitem__(self, ids: Any) -> Computed:

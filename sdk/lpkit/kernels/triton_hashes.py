@@ -111,7 +111,7 @@ def attempt(device: torch.device) -> None:
 def _of_keys(keys: tuple[torch.Tensor, ...], dtype: torch.dtype) -> torch.Tensor:
     while len(keys) > MOST_KEYS:  # a key is combined with the result of the keys before it
         keys = (mix(*keys[:MOST_KEYS]) ^ keys[MOST_KEYS], *keys[MOST_KEYS + 1 :])
-    spread = torch.broadcast_tensors(*keys)  # type: ignore[no-untyped-call]
+    spread = torch.broadcast_tensors(*keys)
     found = torch.empty(spread[0].shape, dtype=dtype, device=keys[0].device)
     if found.numel():
         # As rows of numbers: views, unless a shape of three dimensions and more cannot be flattened.

@@ -119,8 +119,8 @@ def add_where_hashed_(
     grid, (stride, vocab, _, _, size) = grid_of(logits)
     first, second = (factor % 2**32 for factor in FACTORS_32)
     entries = by_row(logits)
-    given = (per_row(seeds, entries, torch.int32), per_row(limit, entries, torch.int32), per_row(bias, entries))
-    columns, steps = zip(*given, strict=True)
+    values = (per_row(seeds, entries, torch.int32), per_row(limit, entries, torch.int32), per_row(bias, entries))
+    columns, steps = zip(*values, strict=True)
     given = (logits, *columns, stride, *steps, vocab, size)
     launch(_add_hashed, grid, given, FIRST=first, SECOND=second, BLOCK=BLOCK, num_warps=WARPS)
     return logits

@@ -35,4 +35,4 @@ class NoRepeatNgram(lpkit.LogitsProcessor):
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
         since = rows.prompt_len.maximum(rows.total_len - self.window[rows])
         repeats = sequences.completes_ngram(rows.tokens, rows.total_len, self.size[rows], since)
-        return kernels.mask_ids_(logits, torch.where(repeats, rows.tokens, -1))
+        return kernels.mask_ids_(logits, rows.tokens.where(repeats, -1))

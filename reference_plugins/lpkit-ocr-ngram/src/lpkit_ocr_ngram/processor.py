@@ -40,4 +40,4 @@ class OcrNgram(lpkit.LogitsProcessor):
         since = rows.prompt_len.maximum(rows.total_len - self.window[rows])
         repeats = sequences.completes_ngram(rows.tokens, rows.total_len, self.size[rows], since)
         banned = repeats > self.whitelist.contains(rows, rows.tokens)  # one and not the other
-        return kernels.mask_ids_(logits, torch.where(banned, rows.tokens, -1))
+        return kernels.mask_ids_(logits, rows.tokens.where(banned, -1))
