@@ -25,10 +25,6 @@ from lpkit.kernels.masks import (
     mask_ids_,
 )
 from lpkit.kernels.masks import keep_members_ as keep_members_
-from lpkit.kernels.masks import least_from as least_from
-from lpkit.kernels.masks import log_sum_exp as log_sum_exp
-from lpkit.kernels.masks import mask_above_ as mask_above_
-from lpkit.kernels.masks import top_and_deviation as top_and_deviation
 from lpkit.kernels.memory import BLOCK_BYTES as BLOCK_BYTES
 from lpkit.kernels.memory import WHOLE_BYTES as WHOLE_BYTES
 from lpkit.kernels.memory import blocks

@@ -46,27 +46,6 @@ def mask_below_(logits: torch.Tensor, lowest: torch.Tensor, scratch: torch.Tenso
     return logits
 
 
-def mask_above_(logits: torch.Tensor, highest: torch.Tensor, scratch: torch.Tensor | None = None) -> torch.Tensor:
-    """Mask logits above a limit.
-
-    Args:
-        logits: float32 ``[n, vocab]``, edited in place.
-        highest: float32 ``[n, 1]``; +inf and NaN mask nothing, -inf all finite logits.
-        scratch: float32 memory like ``logits``, inside a block.
-
-    Returns:
-        ``logits``. A row may have nothing left.
-    """
-    if plain(logits):
-        return logits.masked_fill_(logits > highest, -math.inf)
-    if scratch is not None:
-        torch.gt(logits, highest, out=scratch)
-        return torch.minimum(logits, _cap_(scratch), out=logits)
-    for block, limit, memory in blocks(logits, highest, scratch=(torch.float32,)):
-        mask_above_(block, limit, memory)
-    return logits
-
-
 def mask_far_below_top_(
     logits: torch.Tensor, distance: torch.Tensor, temperature: torch.Tensor | None = None
 ) -> torch.Tensor:
@@ -92,88 +71,6 @@ def mask_far_below_top_(
     return logits
 
 
-def least_from(
-    logits: torch.Tensor,
-    lowest: torch.Tensor,
-    scratch: torch.Tensor | None = None,
-    other: torch.Tensor | None = None,
-) -> torch.Tensor:
-    """Return the least logit of each row that is not below a limit.
-
-    Args:
-        logits: float32 ``[n, vocab]``, not edited.
-        lowest: float32 ``[n, 1]``.
-        scratch: float32 memory like ``logits``, inside a block.
-        other: second scratch memory.
-
-    Returns:
-        float32 ``[n, 1]``; +inf for a row with all logits below.
-    """
-    if plain(logits):
-        return torch.where(logits < lowest, math.inf, logits).amin(dim=1, keepdim=True)
-    if scratch is None or other is None:
-        memory = (torch.float32, torch.float32)
-        return torch.cat([least_from(*some) for some in blocks(logits, lowest, scratch=memory)])
-    cap = torch.lt(logits, lowest, out=scratch).sub_(0.5).mul_(math.inf)  # +inf for logits below
-    return torch.maximum(logits, cap, out=other).amin(dim=1, keepdim=True)
-
-
-def log_sum_exp(logits: torch.Tensor, temperature: torch.Tensor, scratch: torch.Tensor | None = None) -> torch.Tensor:
-    """Compute the logarithm of the sum of ``exp(logits / temperature)``.
-
-    A token's log-probability at that temperature is its logit over the temperature, less this value.
-
-    Args:
-        logits: float32 ``[n, vocab]``, not edited; -inf adds nothing.
-        temperature: float32 ``[n, 1]``, above 0.
-        scratch: float32 memory like ``logits``, inside a block.
-
-    Returns:
-        float32 ``[n, 1]``; NaN for a fully masked row.
-    """
-    if not plain(logits) and scratch is None:
-        found = [log_sum_exp(*some) for some in blocks(logits, temperature, scratch=(torch.float32,))]
-        return torch.cat(found)
-    highest = logits.amax(dim=1, keepdim=True)
-    # Powers of two: twice as fast as powers of e.
-    if differentiated(logits):
-        shares = ((logits - highest) * (_LOG2_E / temperature)).exp2()
-    else:
-        shares = torch.sub(logits, highest, out=scratch).mul_(_LOG2_E / temperature).exp2_()
-    return highest / temperature + shares.sum(dim=1, keepdim=True).log()
-
-
-def top_and_deviation(logits: torch.Tensor, scratch: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the highest logit of each row, and the standard deviation of its unmasked logits, for top-n-sigma.
-
-    Args:
-        logits: float32 ``[n, vocab]``, not edited; -inf is a masked token.
-        scratch: float32 memory like ``logits``, inside a block.
-
-    Returns:
-        float32 ``[n, 1]`` and float64 ``[n, 1]``. The deviation is the population's (divided by the count): 0 for a row
-        with one token left, NaN for a fully masked row.
-    """
-    if not plain(logits) and scratch is None:
-        found = [top_and_deviation(*some) for some in blocks(logits, scratch=(torch.float32,))]
-        return torch.cat([top for top, _ in found]), torch.cat([deviation for _, deviation in found])
-    highest = logits.amax(dim=1, keepdim=True)
-    if differentiated(logits):
-        there = logits > -math.inf
-        below = torch.where(there, highest - logits, 0.0)
-        count = there.sum(dim=1, keepdim=True).double()
-        mean = below.sum(dim=1, keepdim=True).double() / count
-        squares = below.square().sum(dim=1, keepdim=True).double()
-        return highest, (squares / count - mean.square()).clamp(min=0.0).sqrt()
-    memory = torch.empty_like(logits) if scratch is None else scratch
-    count = torch.gt(logits, -math.inf, out=memory).sum(dim=1, keepdim=True).double()
-    # Distances from the top: masked tokens add 0 to the sums.
-    below = torch.sub(highest, logits, out=memory).nan_to_num_(nan=0.0, posinf=0.0)
-    mean = below.sum(dim=1, keepdim=True).double() / count
-    squares = below.square_().sum(dim=1, keepdim=True).double()
-    return highest, (squares / count - mean.square()).clamp(min=0.0).sqrt()
-
-
 def mask_deviations_below_top_(logits: torch.Tensor, deviations: torch.Tensor) -> torch.Tensor:
     """Mask logits more than some standard deviations below their row's highest logit, as top-n-sigma does.
 
@@ -187,7 +84,7 @@ def mask_deviations_below_top_(logits: torch.Tensor, deviations: torch.Tensor) -
     if (fused := fused_for(logits)) is not None:
         return fused.mask_deviations_below_top_(logits, deviations)  # type: ignore[no-any-return]
     for block, number, memory in blocks(logits, deviations, scratch=(torch.float32,), fused=True):
-        highest, deviation = top_and_deviation(block, memory)
+        highest, deviation = _top_and_deviation(block, memory)
         mask_below_(block, highest - (number * deviation).to(block.dtype), memory)
     return logits
 
@@ -219,10 +116,10 @@ def exclude_top_choices_(
     for block, divisor, threshold, some, mine, one, other in blocks(
         logits, temperature, log_threshold, keep, edited, scratch=memory, fused=True
     ):
-        likely = divisor * (log_sum_exp(block, divisor, one) + threshold)
-        least = least_from(block, likely, one, other)  # inf: no token is likely
+        likely = divisor * (_log_sum_exp(block, divisor, one) + threshold)
+        least = _least_from(block, likely, one, other)  # inf: no token is likely
         spared = ((block.gather(1, some.clamp(min=0)) > least) & (some >= 0)).any(dim=1, keepdim=True)
-        mask_above_(block, torch.where(mine & ~spared, least, math.inf), one)
+        _mask_above_(block, torch.where(mine & ~spared, least, math.inf), one)
     return logits
 
 
@@ -322,6 +219,55 @@ def keep_members_(logits: torch.Tensor, outside: torch.Tensor, scratch: torch.Te
     left = torch.minimum(logits, cap, out=scratch).amax(dim=1, keepdim=True) > -math.inf
     cap = torch.maximum(cap, torch.where(left, -math.inf, math.inf), out=cap)
     return torch.minimum(logits, cap, out=logits)
+
+
+# Steps of the functions above, inside a block. ``scratch`` is memory like the logits; under autograd there is none.
+
+
+def _mask_above_(logits: torch.Tensor, highest: torch.Tensor, scratch: torch.Tensor) -> torch.Tensor:
+    """Mask logits above ``highest``, ``[n, 1]``; +inf and NaN mask nothing."""
+    if plain(logits):
+        return logits.masked_fill_(logits > highest, -math.inf)
+    torch.gt(logits, highest, out=scratch)
+    return torch.minimum(logits, _cap_(scratch), out=logits)
+
+
+def _least_from(logits: torch.Tensor, lowest: torch.Tensor, scratch: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """Return the least logit of each row that is not below ``lowest``, ``[n, 1]``; +inf if all are below."""
+    if plain(logits):
+        return torch.where(logits < lowest, math.inf, logits).amin(dim=1, keepdim=True)
+    cap = torch.lt(logits, lowest, out=scratch).sub_(0.5).mul_(math.inf)  # +inf for logits below
+    return torch.maximum(logits, cap, out=other).amin(dim=1, keepdim=True)
+
+
+def _log_sum_exp(logits: torch.Tensor, temperature: torch.Tensor, scratch: torch.Tensor) -> torch.Tensor:
+    """Compute the logarithm of the sum of ``exp(logits / temperature)``, ``[n, 1]``; NaN for a fully masked row."""
+    highest = logits.amax(dim=1, keepdim=True)
+    # Powers of two: twice as fast as powers of e.
+    if differentiated(logits):
+        shares = ((logits - highest) * (_LOG2_E / temperature)).exp2()
+    else:
+        shares = torch.sub(logits, highest, out=scratch).mul_(_LOG2_E / temperature).exp2_()
+    return highest / temperature + shares.sum(dim=1, keepdim=True).log()
+
+
+def _top_and_deviation(logits: torch.Tensor, scratch: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the highest logit, and the standard deviation (float64, divided by the count) of the unmasked logits,
+    ``[n, 1]`` each; the deviation of a fully masked row is NaN."""
+    highest = logits.amax(dim=1, keepdim=True)
+    if differentiated(logits):
+        there = logits > -math.inf
+        below = torch.where(there, highest - logits, 0.0)
+        count = there.sum(dim=1, keepdim=True).double()
+        mean = below.sum(dim=1, keepdim=True).double() / count
+        squares = below.square().sum(dim=1, keepdim=True).double()
+    else:
+        count = torch.gt(logits, -math.inf, out=scratch).sum(dim=1, keepdim=True).double()
+        # Distances from the top: masked tokens add 0 to the sums.
+        below = torch.sub(highest, logits, out=scratch).nan_to_num_(nan=0.0, posinf=0.0)
+        mean = below.sum(dim=1, keepdim=True).double() / count
+        squares = below.square_().sum(dim=1, keepdim=True).double()
+    return highest, (squares / count - mean.square()).clamp(min=0.0).sqrt()
 
 
 def _cap_(mask: torch.Tensor) -> torch.Tensor:
