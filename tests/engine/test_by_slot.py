@@ -10,7 +10,7 @@ from interpreted import interpret
 
 # Requests come, leave, swap rows and take over slots; some of a batch's do not use the plugin.
 CODE = """
-import math, random, sys
+import contextlib, math, random, sys
 from unittest import mock
 import torch
 from lpkit import v1
@@ -22,12 +22,15 @@ from plugins_here import FOLDERS, announced
 SLOTS, VOCAB, CPU = 5, 2100, torch.device("cpu")
 name = sys.argv[1]
 cls, case = next(announced(folder) for folder in FOLDERS if folder.name == name)
-kernels = fused.together(fused.WHOLE_ROWS)
+whole, few = fused.together(fused.WHOLE_ROWS), fused.together(fused.FEW)
 config = make_config(max_num_seqs=SLOTS, vocab_size=VOCAB, max_model_len=64)
 generator, chance = torch.Generator().manual_seed(3), random.Random(3)
 
 def made(*given):
-    with mock.patch.object(fused, "prepare", lambda device: kernels):
+    with (
+        mock.patch.object(fused, "prepare", lambda device: whole),
+        mock.patch.object(fused, "prepare_few", lambda device: few),
+    ):
         by_slot = cls(*given)
     assert by_slot._by_slot is not None
     general = cls(*given)
@@ -36,20 +39,28 @@ def made(*given):
 
 changed = [False]
 
-def same(by_slot, general, context, rows):
+def same(by_slot, general, context, rows, drafts=0):
     wide = torch.randn(rows, VOCAB + 3, generator=generator) * 4
     wide[0, : VOCAB // 2] = -math.inf
-    wide[rows - 1, 7] = math.nan
+    if "ngram" not in name:  # a NaN prevents a ban on a CPU only
+        wide[rows - 1, 7] = math.nan
     for given in (wide[:, :VOCAB], wide[:, :VOCAB].contiguous()):
         logits = given.clone(memory_format=torch.preserve_format)
-        with mock.patch.object(fused, "prepare", lambda device: kernels):
+        with mock.patch.object(fused, "prepare", lambda device: whole):
             expected = general.apply(logits.clone(), *context)
         assert by_slot._by_slot.recorded
-        with mock.patch.object(cls, "process", None):  # nothing of the author's runs
+        generic = drafts and by_slot._by_slot.reads_texts
+        # Nothing of the author's runs.
+        hidden = {} if generic else {"process": None} | {"edit": None}
+        with mock.patch.multiple(cls, **hidden) if hidden else contextlib.nullcontext():
             found = by_slot.apply(logits, *context)
         assert found is logits
         assert torch.equal(found.contiguous().view(torch.int32), expected.contiguous().view(torch.int32))
         changed[0] |= not torch.equal(found, given)
+
+def text(longest):
+    ids = [chance.randrange(12) for _ in range(chance.randrange(1, longest))]
+    return [*ids, VOCAB + 5] if chance.random() < 0.2 else ids  # a prompt may hold an id beyond the vocabulary
 
 def params(uses):
     extra = {**case["extra_args"]} if uses else {}
@@ -60,46 +71,58 @@ def params(uses):
             extra[key] = chance.randrange(VOCAB)
         elif key == "allowed_tokens":
             extra[key] = chance.sample(range(VOCAB), chance.randrange(1, 9))
+        elif key == "no_repeat_ngram_size":
+            extra[key] = chance.randrange(1, 4)
+    if "logit_bias_ids" in extra:
+        extra["logit_bias_ids"] = chance.sample(range(VOCAB), chance.randrange(1, 20))
+        extra["logit_bias_values"] = [chance.uniform(-9, 9) for _ in extra["logit_bias_ids"]]
     return SamplingParams(temperature=chance.choice([0.7, 1.3]), extra_args=extra)
 
 with torch.inference_mode():
     pair, rows = made(config, CPU, False), []
-    for turn in range(8):
+    for turn in range(12):
         removed, moved = [], []
         if rows and chance.random() < 0.3:
             removed = [len(rows) - 1]
             rows.pop()
         added = []
+        for output in rows:  # a token comes, a placeholder is repaired, or the last is rewritten
+            if output and (output[-1] == -1 or chance.random() < 0.1):
+                output[-1] = chance.randrange(12)
+            else:
+                output.append(chance.choice([chance.randrange(12), chance.randrange(12), -1]))
         if len(rows) < SLOTS and chance.random() < 0.8:
-            rows.append(chance.random() < 0.7)
-            added.append((len(rows) - 1, params(rows[-1]), [1, 2], []))
+            rows.append([])
+            added.append((len(rows) - 1, params(chance.random() < 0.7), text(40 * (turn + 1)), rows[-1]))
         if len(rows) > 1 and chance.random() < 0.4:
             moved.append((0, len(rows) - 1, v1.MoveDirectionality.SWAP))
+            rows[0], rows[-1] = rows[-1], rows[0]
         for processor in pair:
             processor.update_state(v1.BatchUpdate(len(rows), [i for i in removed if i >= len(rows)], added, moved))
         if rows:
             same(*pair, (), len(rows))
 
-    slots = V2Slots(SLOTS, 64, CPU, vocab_size=VOCAB)
-    pair, held = made(config, slots.state), {}
+    slots = V2Slots(SLOTS, 500, CPU, vocab_size=VOCAB)
+    pair, held, lengths = made(config, slots.state), {}, {}
     for turn in range(8):
         gone = [request_id for request_id in held if chance.random() < 0.3]
         for request_id in gone:
             del held[request_id]
         come = []
         if len(held) < SLOTS:
-            request = Request(f"r{turn}", params(chance.random() < 0.7), [1, 2, 3], 9)
+            request = Request(f"r{turn}", params(chance.random() < 0.7), text(40 * (turn + 1)), 9)
             come.append(request)
         for request, slot in slots.change(gone, come):
             held[request.request_id] = slot
+            lengths[slot] = len(request.prompt_token_ids)
             assert len({processor.add_request(slot, request.params) for processor in pair}) == 1
         for processor in pair:
             processor.apply_staged_writes()
         order = chance.sample(sorted(held.values()), len(held))
         drafts = chance.choice([0, 0, 2])
-        positions = [V2Row(slot, 2 + n, 3) for slot in order for n in range(1 + drafts)]
+        positions = [V2Row(slot, lengths[slot] - 1 + n, 3) for slot in order for n in range(1 + drafts)]
         if positions:
-            same(*pair, (make_context(positions, CPU),), len(positions))
+            same(*pair, (make_context(positions, CPU),), len(positions), drafts)
 assert changed[0]
 """
 
@@ -107,9 +130,10 @@ BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
 RULES = ("allowed-tokens", "min-p", "target-token", "temperature", "top-n-sigma", "truncation")
+SPARSE = ("logit-bias", "no-repeat-ngram", "penalties")
 
 
 def test_by_slot_a_batch_gets_what_its_rows_get_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     path = os.pathsep.join(filter(None, (str(BENCHMARKS), os.environ.get("PYTHONPATH"))))
     monkeypatch.setenv("PYTHONPATH", path)
-    interpret(CODE, *((f"lpkit-{rule}",) for rule in RULES))
+    interpret(CODE, *((f"lpkit-{rule}",) for rule in (*RULES, *SPARSE)))

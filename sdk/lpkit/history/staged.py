@@ -8,10 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
+from lpkit.columns.buffer import Table
 from lpkit.columns.transfer import sent
 from lpkit.columns.widths import padded
 from lpkit.history.base import SHORTEST, History, HistoryParts
 from lpkit.kernels import fused
+from lpkit.kernels.recording import Texts
 
 PLACEHOLDER = -1
 """Stands in the engine's output list for a token that the device has sampled and the host has not seen."""
@@ -42,6 +44,7 @@ class V1History:
         self._staged = [0] * slots  # tokens of each slot that the buffer holds
         self._last = [PLACEHOLDER] * slots  # the last of them, to notice a list that was rewritten
         self._width = 0
+        self._prompts = Table(slots, 1, torch.int64, 0, device)
 
     def leave(self, slot: int) -> None:
         """Forget a slot's history: its request left."""
@@ -53,6 +56,36 @@ class V1History:
         Return for each entry if its history is complete. A history with an unrepaired placeholder is not complete.
         """
         prompt = [len(entry.prompt_ids or ()) for entry in entries]
+        total, complete, new = self._missing(entries, prompt)
+        packed = self._send([*prompt, *total], new)
+        n = len(prompt)
+        self._lengths = packed[:n], packed[n:]
+        return complete
+
+    def texts(self, own: Sequence[tuple[int, AdmittedRequest]], rows: int) -> tuple[Texts, bool]:
+        """Bring the histories up to date like :meth:`sync`, for kernels that read them by slot.
+
+        Args:
+            own: admitted requests and their rows.
+            rows: of the batch.
+
+        Returns:
+            The histories, and True if all are complete; rows without a complete history are not edited.
+        """
+        entries = [entry for _, entry in own]
+        total, complete, new = self._missing(entries, [len(entry.prompt_ids or ()) for entry in entries])
+        last = [-1] * rows
+        for (row, _), length, whole in zip(own, total, complete, strict=True):
+            if whole:
+                last[row] = length - 1
+        packed = self._send(last, new)
+        self._prompts.flush()
+        return Texts(self._buffer, self._prompts.device, packed, self._width), all(complete)
+
+    def _missing(
+        self, entries: Sequence[AdmittedRequest], prompt: Sequence[int]
+    ) -> tuple[list[int], list[bool], tuple[list[int], list[int], list[int]]]:
+        """Return lengths; if each history is complete; and slots, positions and tokens that the buffer lacks."""
         total = [n + len(entry.output_ids) for n, entry in zip(prompt, entries, strict=True)]
         complete = [True] * len(entries)
         where: list[int] = []
@@ -76,14 +109,17 @@ class V1History:
                 positions += range(first, first + len(new))
                 values += new
             self._reserve(max(total, default=0))
-        numbers = np.array([*prompt, *total, *where, *positions, *values], dtype=np.int64)
-        packed = sent(torch.from_numpy(numbers), self._device)
-        n = len(prompt)
-        self._lengths = packed[:n], packed[n : 2 * n]
+        return total, complete, (where, positions, values)
+
+    def _send(self, numbers: list[int], new: tuple[list[int], list[int], list[int]]) -> torch.Tensor:
+        """Return numbers on the device, and write new tokens into the buffer; one copy."""
+        where, positions, values = new
+        packed = sent(torch.from_numpy(np.array([*numbers, *where, *positions, *values], dtype=np.int64)), self._device)
+        n = len(numbers)
         if values:
-            slots, columns, tokens = packed[2 * n :].view(3, -1)
+            slots, columns, tokens = packed[n:].view(3, -1)
             self._buffer[slots, columns] = tokens
-        return complete
+        return packed[:n]
 
     def _unstaged(self, entry: AdmittedRequest, prompt_len: int) -> tuple[Sequence[int], int]:
         """Return the tokens that the buffer lacks, and the position of the first."""
@@ -96,6 +132,8 @@ class V1History:
         new: list[int] = []
         if staged < prompt_len:
             new += (entry.prompt_ids or [])[staged:]
+        if not staged:
+            self._prompts.write(slot, [prompt_len])
         for token in output[max(staged - prompt_len, 0) :]:
             if token == PLACEHOLDER:
                 break

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -38,6 +38,22 @@ throughput, 256 rows of output take about 0.6 ms. This is an estimate, not a mea
 
 LONGEST = {"penalize_": MOST_COMPARED, "ban_ngrams_": 2**31}
 """Functions that read histories, and the longest that they take."""
+
+
+class Texts(NamedTuple):
+    """The rows' histories, in the engine's or the SDK's memory.
+
+    Attributes:
+        held: int32 or int64 ``[slots, longest]``.
+        prompts: int32 or int64 ``[slots]``, lengths of the prompts.
+        last: int32 or int64 ``[rows]``, position of the last visible token; -1: the row is not edited.
+        width: at least as large as the longest text.
+    """
+
+    held: torch.Tensor
+    prompts: torch.Tensor
+    last: torch.Tensor
+    width: int
 
 
 class NotRecordableError(Exception):

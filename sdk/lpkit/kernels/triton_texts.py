@@ -6,14 +6,14 @@ tensors between them.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 import triton.language as tl
 
 from lpkit.kernels.launching import launch
+from lpkit.kernels.recording import Texts
 from lpkit.kernels.triton_few import WARPS, lowered, mask_ids_
 from lpkit.kernels.triton_rows import Entries, entry, once, per_row, ratio_up
+from lpkit.kernels.triton_rows import suits as suits
 from lpkit.kernels.triton_sequences import POSITIONS, SIZES, _matches
 
 COMPARED = 64
@@ -21,22 +21,6 @@ COMPARED = 64
 
 LISTED = 1024
 """Ids of a row that a program edits at a time; it has the row to itself."""
-
-
-class Texts(NamedTuple):
-    """The rows' histories, in the engine's or the SDK's memory.
-
-    Attributes:
-        held: int32 or int64 ``[slots, longest]``.
-        prompts: int32 or int64 ``[slots]``, lengths of the prompts.
-        last: int32 or int64 ``[rows]``, position of the last visible token; -1: the row is not edited.
-        width: at least as large as the longest text.
-    """
-
-    held: torch.Tensor
-    prompts: torch.Tensor
-    last: torch.Tensor
-    width: int
 
 
 @once

@@ -10,6 +10,7 @@ import torch
 from lpkit import v1, v2
 from lpkit.columns.column import Declaration
 from lpkit.history.rows import HISTORY_USES, HistoryUse
+from lpkit.kernels.recording import Texts
 from lpkit.portable.admission import Admission
 from lpkit.portable.on_v1 import V1Binding
 from lpkit.portable.on_v2 import V2Binding
@@ -178,6 +179,13 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
             return self._v1.slots()
         assert self._v2 is not None and ctx is not None
         return self._v2.slots(ctx)
+
+    def _texts(self, logits: torch.Tensor, ctx: v2.LogitsContext | None) -> Texts | None:
+        """Return the rows' histories where the kernels can read them; None if drafts are not there yet."""
+        if self._v1 is not None:
+            return self._v1.texts(logits.shape[0])
+        assert self._v2 is not None and ctx is not None
+        return self._v2.texts(ctx)
 
     # -- subclasses implement these --------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dis
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
@@ -21,15 +21,17 @@ from lpkit.columns.column import Column
 from lpkit.columns.token_set import TokenSetColumn
 from lpkit.kernels import fused
 from lpkit.kernels.launching import Plan, place, recorded
-from lpkit.kernels.recording import NotRecordableError, OfSlots, Recorder
+from lpkit.kernels.recording import LONGEST, Computed, NotRecordableError, OfSlots, Recorder, Texts
 
 if TYPE_CHECKING:
+    from lpkit.history.rows import HistoryUse
     from lpkit.portable.admission import Admission
 
-_MODULES = frozenset({"lpkit", "lpkit.kernels", "math"})
+_MODULES = frozenset({"lpkit", "lpkit.kernels", "lpkit.sequences", "math"})
 _BUILTINS = frozenset({"abs", "bool", "float", "int", "len", "max", "min", "range", "tuple", "zip"})
-# Read from the code, since a call with stand-ins takes one path of it, and the source may not be there.
-_EFFECTS = ("STORE_ATTR", "STORE_GLOBAL", "STORE_SUBSCR", "DELETE_", "IMPORT_")
+# Read from the code, since a call with stand-ins takes one path of it, and the source may not be there. What is stored
+# in an item is a local, or a stand-in, which refuses it or records it.
+_EFFECTS = ("STORE_ATTR", "STORE_GLOBAL", "DELETE_", "IMPORT_")
 """Instructions by which a step could depend on earlier steps."""
 
 
@@ -43,13 +45,13 @@ class BySlot:
     Args:
         owner: the processor's class.
         admission: has the columns.
-        module: the kernels.
+        modules: the kernels.
     """
 
-    def __init__(self, owner: Any, admission: Admission, module: ModuleType) -> None:
+    def __init__(self, owner: Any, admission: Admission, modules: Sequence[ModuleType]) -> None:
         self._owner = owner
         self._admission = admission
-        self._module = module
+        self._kernels = {name: function for module in modules for name, function in vars(module).items()}
         self._version = -1
         self._calls: list[tuple[str, tuple[torch.Tensor | None, ...]]] = []
         self._read: list[Any] = []
@@ -67,42 +69,56 @@ class BySlot:
                 self._plans.clear()
         return bool(self._calls)
 
-    def edit(self, logits: torch.Tensor, slots: torch.Tensor) -> bool:
-        """Edit a batch; False if the logits do not suit the kernels.
+    @property
+    def reads_texts(self) -> bool:
+        """True if the recorded step reads histories."""
+        return self._calls[0][0] in LONGEST
+
+    def edit(self, logits: torch.Tensor, slots: torch.Tensor, texts: Texts | None = None) -> bool:
+        """Edit a batch; False if the logits or the histories do not suit the kernels.
 
         Args:
             logits: float32 ``[rows, vocab]``, edited in place.
             slots: int64, the slot of each row, and perhaps of rows behind the batch.
+            texts: the rows' histories, if the step reads them; None: they are not all in one place.
         """
         if fused.differentiated(logits) or slots.shape[0] < logits.shape[0]:
             return False
-        key = logits.shape, logits.stride(), logits.dtype, logits.data_ptr() & 15, place()
+        key: tuple[Any, ...] = (logits.shape, logits.stride(), logits.dtype, logits.data_ptr() & 15, place())
+        moving: tuple[torch.Tensor, ...] = (logits, slots)
+        options: dict[str, Any] = {}
+        if self.reads_texts:
+            if texts is None or texts.width > LONGEST[self._calls[0][0]]:
+                return False
+            moving += texts.held, texts.prompts, texts.last
+            key += texts.width, texts.held.stride()
+            options["texts"] = texts
         plan = self._plans.get(key)
         if plan is not None:
-            plan.run(logits, slots)
+            plan.run(*moving)
             return True
-        if not self._module.suits(logits):
+        if not self._kernels["suits"](logits):
             return False
         own = self._admission.own.all
-        entries = self._module.Entries(slots, own, own.stride(0), own.shape[0])
+        options["entries"] = self._kernels["Entries"](slots, own, own.stride(0), own.shape[0])
         with recorded() as launches:
             for name, columns in self._calls:
-                getattr(self._module, name)(logits, *columns, entries=entries)
+                self._kernels[name](logits, *columns, **options)
         if len(self._plans) >= MOST_PLANS:
             self._plans.clear()
-        self._plans[key] = Plan(launches, (logits, slots))
+        self._plans[key] = Plan(launches, moving)
         return True
 
     def _record(self) -> list[tuple[str, tuple[torch.Tensor | None, ...]]]:
-        recorder = Recorder()
+        recorder, sparse = Recorder(), self._owner._sparse
+        step = self._owner.edit if sparse else self._owner.process
+        rows = _Rows(self._admission, self._owner.history)
         try:
-            _check(self._owner.process)
-            result = self._owner.process(
-                _Processor(self._owner, self._admission.columns), recorder, _Rows(self._admission)
-            )
+            _check(step)
+            result = step(_Processor(self._owner, self._admission.columns), recorder, rows)
         except Exception:  # anything that stand-ins cannot do: the step takes the general way
             return []
-        return recorder.calls if result is recorder else []
+        return recorder.calls if result is (None if sparse else recorder) else []
 
 
 def _memory(column: torch.Tensor | None) -> Any:
@@ -113,8 +129,12 @@ def _memory(column: torch.Tensor | None) -> Any:
 class _Rows:
     """Stands for the rows of a batch; a column knows it by its class."""
 
-    def __init__(self, admission: Admission) -> None:
+    def __init__(self, admission: Admission, history: HistoryUse) -> None:
         self.temperature = OfSlots(admission.temperature.all.unsqueeze(1))
+        if history == "tokens":
+            self.tokens, self.is_output = Computed("tokens"), Computed("is_output")
+        if history != "none":
+            self.prompt_len, self.total_len = Computed("prompt_len"), Computed("total_len")
 
 
 class _Processor:

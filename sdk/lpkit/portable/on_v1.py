@@ -13,6 +13,7 @@ import torch
 from lpkit.columns.transfer import sent
 from lpkit.history.rows import HistoryUse, Rows
 from lpkit.history.staged import AdmittedRequest, V1History
+from lpkit.kernels.recording import Texts
 from lpkit.portable.row_slots import Ledger
 
 if TYPE_CHECKING:
@@ -83,6 +84,14 @@ class V1Binding:
                 by_row[row] = entry.slot
             self._by_row = sent(torch.from_numpy(by_row), self._device)
         return self._by_row
+
+    def texts(self, rows: int) -> Texts:
+        """Return the histories of a batch with a request that uses the processor."""
+        assert self._history is not None
+        texts, complete = self._history.texts(self._own, rows)
+        if not complete:
+            self._warn()
+        return texts
 
     def rows(self, logits: torch.Tensor) -> Rows | None:
         """Return this step's rows that use the processor; None without rows."""

@@ -9,8 +9,11 @@ import numpy as np
 import torch
 
 from lpkit.columns.transfer import sent
+from lpkit.columns.widths import padded
+from lpkit.history.base import SHORTEST
 from lpkit.history.in_place import V2History
 from lpkit.history.rows import HistoryUse, Rows
+from lpkit.kernels.recording import Texts
 
 if TYPE_CHECKING:
     from lpkit.portable.admission import Admission
@@ -66,6 +69,16 @@ class V2Binding:
             return None
         mapping = ctx.expanded_idx_mapping
         return mapping if mapping.dtype == torch.int64 else mapping.to(torch.int64)
+
+    def texts(self, ctx: LogitsContext) -> Texts | None:
+        """Return the histories of a call with a request that uses the processor; None with drafts."""
+        requests, states = ctx.idx_mapping_np, self._states
+        if ctx.expanded_idx_mapping.shape[0] != len(requests):
+            return None
+        lengths = ctx.seq_lens_upper_bound_np[: len(requests)]
+        held = states.all_token_ids.gpu
+        width = padded(int(lengths[self._admission.admitted[requests]].max()), SHORTEST)
+        return Texts(held, states.prompt_len.gpu, ctx.pos, min(width, held.shape[1]))
 
     def rows(self, ctx: LogitsContext) -> Rows | None:
         """Return the call's rows that use the processor, except unfinished prefills; None without rows."""

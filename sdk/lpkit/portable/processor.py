@@ -71,13 +71,14 @@ class LogitsProcessor(PortableProcessor):
             raise TypeError(f"{type(self).__qualname__} must override process or edit")
         super().__init__(vllm_config, device_or_states, is_pin_memory)
         self._by_slot: BySlot | None = None
+        modules: list[Any] = []
         if not self._sparse:
             kernels.prepare(self.device, self.vocab_size)
-            module = fused.prepare(self.device)
-            if module is not None and self.history == "none":
-                self._by_slot = BySlot(type(self), self._admission, module)
+            modules.append(fused.prepare(self.device))
         if self._sparse or self.history != "none":
-            kernels.prepare_few(self.device)
+            modules.append(fused.prepare_few(self.device))
+        if None not in modules:
+            self._by_slot = BySlot(type(self), self._admission, modules)
 
     def admit(self, request: Request[Any]) -> bool:
         """Write a new request's columns, and decide if it uses the processor.
@@ -129,7 +130,10 @@ class LogitsProcessor(PortableProcessor):
         """
         if self._by_slot is not None and self._by_slot.recorded:
             slots = self._slots(ctx)
-            if slots is None or self._by_slot.edit(logits, slots):
+            if slots is None:
+                return logits
+            texts = self._texts(logits, ctx) if self._by_slot.reads_texts else None
+            if self._by_slot.edit(logits, slots, texts):
                 return logits
         return super().apply(logits, ctx)
 
