@@ -39,12 +39,12 @@ COUNTS = {
     "lpkit-dry": [(17, 15)],
     "lpkit-forced-sequence": [(7, 7)],
     "lpkit-greenlist-watermark": [(6, 4)],
-    "lpkit-logit-bias": [(4, 4)],
+    "lpkit-logit-bias": [(1, 1)],
     "lpkit-loop-breaker": [(12, 10)],
     "lpkit-min-p": [(2, 2)],
-    "lpkit-no-repeat-ngram": [(9, 7)],
+    "lpkit-no-repeat-ngram": [(4, 2)],
     "lpkit-ocr-ngram": [(11, 9)],
-    "lpkit-penalties": [(8, 6)],
+    "lpkit-penalties": [(4, 2)],
     "lpkit-synthid": [(23, 21), (26, 24)],
     "lpkit-target-token": [(2, 2)],
     "lpkit-temperature": [(2, 2)],
@@ -87,7 +87,6 @@ CASES = list(cases())
 FOUND = {name: (cls, case) for name, cls, case in reversed(CASES)}
 """Each plugin with its first case."""
 
-PENALTIES = ["history", "counts", "read", "penalize", "write"]
 EACH_CASE = [pytest.param(cls, case, id=f"{name} {n}") for n, (name, cls, case) in enumerate(CASES)]
 
 
@@ -102,10 +101,11 @@ def kernels_that_only_count() -> Iterator[None]:
     [
         ("lpkit-allowed-tokens", RUNNERS, [], ["kept", "keep"]),
         ("lpkit-greenlist-watermark", ("v2",), ["index_select"], ["history", "context", "add_hashed"]),
-        ("lpkit-logit-bias", RUNNERS, ["index_select", "add"], ["read", "write"]),
+        ("lpkit-logit-bias", RUNNERS, [], ["add"]),
         ("lpkit-min-p", RUNNERS, [], ["statistics", "mask_by_limit"]),
-        ("lpkit-penalties", ("v2",), ["index_select"], PENALTIES),
-        ("lpkit-penalties", ("v1",), ["index_select", "to", "index_put_"], PENALTIES),  # new tokens are staged
+        ("lpkit-no-repeat-ngram", ("v2",), [], ["matches", "mask_ids"]),
+        ("lpkit-penalties", ("v2",), [], ["lower", "write_text"]),
+        ("lpkit-penalties", ("v1",), ["to", "index_put_"], ["lower", "write_text"]),  # new tokens are staged
         ("lpkit-target-token", RUNNERS, [], ["kept", "keep"]),
         ("lpkit-temperature", RUNNERS, [], ["statistics", "retemper"]),
         ("lpkit-top-n-sigma", RUNNERS, [], ["statistics", "mask_by_limit"]),
@@ -122,11 +122,10 @@ def test_a_step_gathers_its_columns_at_most_once_and_every_kernel_runs_once(
         assert step.kernels == dict.fromkeys(kernels, 1)
 
 
-def test_the_budgets_are_those_of_the_plainest_rules() -> None:
-    plainest = {"lpkit-logit-bias": SPARSE, "lpkit-penalties": WITH_HISTORY}
-    for name, granted in plainest.items():
-        assert steady(*FOUND[name], "v2").launches == budget(FOUND[name][0]) == granted
-    assert steady(*FOUND["lpkit-min-p"], "v2").launches == DENSE - 1, "by slot, no columns are gathered"
+def test_recorded_rules_take_fewer_launches_than_their_budgets() -> None:
+    granted = {"lpkit-logit-bias": (1, SPARSE), "lpkit-penalties": (2, WITH_HISTORY), "lpkit-min-p": (2, DENSE)}
+    for name, (taken, most) in granted.items():
+        assert steady(*FOUND[name], "v2").launches == taken < budget(FOUND[name][0]) == most
 
 
 @pytest.mark.parametrize("runner", RUNNERS)
@@ -150,7 +149,7 @@ def test_rows_of_others_take_two_more_of_a_dense_rule_that_is_not_taken_by_slot(
     cls: Any, case: dict[str, Any], runner: str
 ) -> None:
     all_of_them, half = (steady(cls, case, runner, share=share) for share in (1.0, 0.5))
-    by_slot = not all_of_them.operations
+    by_slot = "index_select" not in all_of_them.operations  # no columns are gathered
     assert half.launches - all_of_them.launches == (0 if cls._sparse or by_slot else 2)
 
 
