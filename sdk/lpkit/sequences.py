@@ -13,7 +13,7 @@ import torch
 
 from lpkit import kernels
 from lpkit.kernels import fused
-from lpkit.kernels.recording import MOST_COMPARED
+from lpkit.kernels.recording import MOST_COMPARED, StandIn
 from lpkit.rng import mix
 
 __all__ = [
@@ -251,8 +251,8 @@ def counts(tokens: torch.Tensor, among: torch.Tensor) -> torch.Tensor:
         int64 ``[n, W]``. For ``tokens[i, j]`` it is the number of selected positions of row i that hold the same
         token. 0 behind the end, if ``among`` leaves the padding out.
     """
-    if (few := fused.few_for(tokens, MOST_COMPARED)) is not None:
-        return few.counts(tokens, among)  # type: ignore[no-any-return]
+    if isinstance(tokens, StandIn):
+        return tokens.kernels.counts(tokens, among)
     width = tokens.shape[1]
     bits = width.bit_length()
     keys = kernels.sorted_values(tokens << bits | torch.arange(width, device=tokens.device))

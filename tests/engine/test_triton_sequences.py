@@ -66,15 +66,6 @@ same(lambda: sequences.match_lengths(tokens[:0], lengths[:0]))
 same(lambda: sequences.completes_ngram(tokens, lengths, count + 1, since))
 """
 
-COUNTS = """
-n, width = map(int, sys.argv[1:])
-generator = torch.Generator().manual_seed(7)
-tokens = torch.randint(-1, 9, (n, width), generator=generator)
-chosen = torch.randint(0, 2, (n, width), generator=generator) > 0
-same(lambda: sequences.counts(tokens, chosen))
-same(lambda: sequences.counts(strided(tokens), strided(chosen)))
-"""
-
 PATTERNS = """
 width, kinds = map(int, sys.argv[1:])
 triton_sequences.SPAN, triton_sequences.MARKED = 16, 2
@@ -139,10 +130,6 @@ def test_patterns_are_found_whole_and_begun() -> None:
 
 def test_loops_go_on_alike() -> None:
     interpret(BOTH + LOOPS, (1, 2), (40, 2), (100, 3))
-
-
-def test_tokens_are_counted() -> None:
-    interpret(BOTH + COUNTS, (1, 20), (2, 300), (0, 8))
 
 
 def test_each_id_keeps_its_largest_value_once() -> None:

@@ -40,7 +40,7 @@ place = torch.arange(longest)
 tokens = held[here, :longest].long().masked_fill_(place >= total[index].unsqueeze(1), -1)
 is_output = (place >= prompts[here].unsqueeze(1)) & (tokens >= 0)
 entries = Entries(slots.to(dtype), own, own.stride(0), rows + 3)
-texts = Texts(held, prompts, last.to(dtype), longest)
+texts = Texts(held, prompts, last.to(dtype), longest, longest)
 
 def same(expect, by_slot):
     expected, logits = wide.clone()[:, :vocab], wide.clone()

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 from device_under_test import DEVICE, INTERPRETED, all_or, on_both, same_bits
-from lpkit import kernels
 from lpkit.history.in_place import V2History
 from lpkit.history.rows import Rows, SparseLogits
 from lpkit.history.staged import AdmittedRequest, V1History
@@ -60,20 +59,6 @@ def test_chosen_logits_are_read_and_written(rows: int, width: int, kind: str) ->
         sparse[there] = values.to(device) if isinstance(values, torch.Tensor) else values
         sparse[there.t().contiguous().t()[:, :1]] = 2.5
         return [seen, some]
-
-    assert same_bits(*on_both(compute))
-
-
-@pytest.mark.parametrize("width", all_or([1, 257, 4096], 2))
-def test_penalties_are_rounded_alike(width: int) -> None:
-    generator = torch.Generator().manual_seed(6)
-    values = torch.randn(9, width, generator=generator) * 9
-    count = torch.randint(0, 9, (9, width), generator=generator)
-    columns = torch.rand(9, 4, generator=generator) + 0.5
-
-    def compute(device: torch.device) -> list[torch.Tensor]:
-        strided = columns.to(device)[:, 1:].unbind(1)
-        return [kernels.penalized(values.to(device), count.to(device), *strided)]
 
     assert same_bits(*on_both(compute))
 

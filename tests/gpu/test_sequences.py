@@ -36,7 +36,6 @@ QUESTIONS: dict[str, Question] = {
     "next_in_loop": lambda tokens, lengths: sequences.next_in_loop(
         tokens, lengths, lengths % 3 + 2, lengths % 50 + 1, lengths // 3 - 9
     ),
-    "counts": lambda tokens, lengths: sequences.counts(tokens, tokens > 0),
 }
 
 

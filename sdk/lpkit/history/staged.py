@@ -80,7 +80,8 @@ class V1History:
                 last[row] = length - 1
         packed = self._send(last, new)
         self._prompts.flush()
-        return Texts(self._buffer, self._prompts.device, packed, self._width), all(complete)
+        outputs = max(len(entry.output_ids) for entry in entries)
+        return Texts(self._buffer, self._prompts.device, packed, self._width, outputs), all(complete)
 
     def _missing(
         self, entries: Sequence[AdmittedRequest], prompt: Sequence[int]

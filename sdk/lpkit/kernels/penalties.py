@@ -1,10 +1,10 @@
-"""Penalties of earlier tokens, in one kernel if there is one."""
+"""Penalties of earlier tokens."""
 
 from __future__ import annotations
 
 import torch
 
-from lpkit.kernels import fused
+from lpkit.kernels.recording import StandIn
 
 
 def penalized(
@@ -22,8 +22,8 @@ def penalized(
     Returns:
         float32 ``[n, k]``.
     """
-    if (few := fused.few_for(values)) is not None and values.dtype == torch.float32:
-        return few.penalized(values, count, repetition, presence, frequency)  # type: ignore[no-any-return]
+    if isinstance(values, StandIn):
+        return values.kernels.penalized(values, count, repetition, presence, frequency)
     repetition, presence, frequency = (item.unsqueeze(1) for item in (repetition, presence, frequency))
     lowered = torch.where(values > 0, values / repetition, values * repetition)
     return lowered - frequency * count - presence * (count > 0)

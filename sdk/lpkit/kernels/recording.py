@@ -30,14 +30,13 @@ PATTERNS: dict[Any, tuple[str, int, tuple[torch.dtype, ...]]] = {
 columns."""
 
 MOST_COMPARED = 4096
-"""Longest history whose tokens are counted, or whose ids are found, by comparing each with each in one kernel launch;
-longer histories are sorted.
+"""Longest history whose ids are found by comparing each with each in one kernel launch; longer histories are sorted.
 
-At this length a row takes 17 million comparisons; stretches of the prompt are left out. From an H100's integer
-throughput, 256 rows of output take about 0.6 ms. This is an estimate, not a measurement."""
+At this length a row takes 17 million comparisons. From an H100's integer throughput, 256 such rows take about 0.6 ms.
+This is an estimate, not a measurement."""
 
-LONGEST = {"penalize_": MOST_COMPARED, "ban_ngrams_": 2**31}
-"""Functions that read histories, and the longest that they take."""
+PAIRS = {"penalize_": MOST_COMPARED**2, "ban_ngrams_": 2**63}
+"""Functions that read histories, and for how many pairs of a token and an output token in a row."""
 
 
 class Texts(NamedTuple):
@@ -48,12 +47,24 @@ class Texts(NamedTuple):
         prompts: int32 or int64 ``[slots]``, lengths of the prompts.
         last: int32 or int64 ``[rows]``, position of the last visible token; -1: the row is not edited.
         width: at least as large as the longest text.
+        outputs: at least as large as the longest output.
+        committed: int32 or int64 ``[slots]``, number of tokens of each text in ``held``; None: all.
+        drafts: int32 or int64 ``[rows]``, the input of each row; the inputs of a text's last rows are its other tokens.
     """
 
     held: torch.Tensor
     prompts: torch.Tensor
     last: torch.Tensor
     width: int
+    outputs: int
+    committed: torch.Tensor | None = None
+    drafts: torch.Tensor | None = None
+
+    @property
+    def tensors(self) -> tuple[torch.Tensor, ...]:
+        """The memory; for texts without drafts, other memory takes their place."""
+        committed, drafts = (self.last if item is None else item for item in (self.committed, self.drafts))
+        return self.held, self.prompts, self.last, drafts, committed
 
 
 class NotRecordableError(Exception):

@@ -7,7 +7,6 @@ compiler's output.
 from __future__ import annotations
 
 import torch
-import triton
 import triton.language as tl
 
 from lpkit.kernels.launching import launch
@@ -137,33 +136,6 @@ def _history(
     tl.store(outputs + number * width + place, (place >= prompt) & (token >= 0), mask=inside)
 
 
-@triton.jit
-def lowered(value, count, repetition, presence, frequency, BLOCK: tl.constexpr):
-    """Apply the three penalties, in the order and with the rounding of separate operations."""
-    divided = tl.div_rn(value, tl.zeros((BLOCK,), tl.float32) + repetition)
-    value = tl.where(value > 0, divided, value * repetition)
-    value = value - frequency * count.to(tl.float32)
-    return value - presence * tl.where(count > 0, 1.0, 0.0)
-
-
-@once
-def _penalize(
-    values, counts, repetitions, presences, frequencies, found,
-    repetition_step, presence_step, frequency_step, k,
-    BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Apply a row's penalties to logits that were read."""
-    row = tl.program_id(0).to(tl.int64)
-    place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    inside = place < k
-    repetition = tl.load(repetitions + row * repetition_step)
-    presence = tl.load(presences + row * presence_step)
-    frequency = tl.load(frequencies + row * frequency_step)
-    value = tl.load(values + row * k + place, mask=inside, other=0.0)
-    count = tl.load(counts + row * k + place, mask=inside, other=0)
-    tl.store(found + row * k + place, lowered(value, count, repetition, presence, frequency, BLOCK), mask=inside)
-
-
 def read(logits: torch.Tensor, rows: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
     """Return ``logits[rows, ids.clamp(0, last)]`` for rows ``[n]`` and ids ``[n, k]``."""
     found = torch.empty(ids.shape, dtype=logits.dtype, device=logits.device)
@@ -239,20 +211,6 @@ def engine_history(
     return prompt_len, total_len, tokens, outputs
 
 
-def penalized(
-    values: torch.Tensor, count: torch.Tensor, repetition: torch.Tensor, presence: torch.Tensor, frequency: torch.Tensor
-) -> torch.Tensor:
-    """See :func:`lpkit.kernels.penalized`."""
-    found = torch.empty(values.shape, dtype=values.dtype, device=values.device)
-    if found.numel():
-        per_row = (repetition, presence, frequency)
-        steps = tuple(item.stride(0) for item in per_row)
-        # Multiplying and adding in one instruction would round once where the operations of torch round twice.
-        given = (values.contiguous(), count.contiguous(), *per_row, found, *steps, values.shape[1])
-        launch(_penalize, _grid(values), given, BLOCK=BLOCK, num_warps=WARPS, enable_fp_fusion=False)
-    return found
-
-
 def attempt(device: torch.device) -> None:
     """Run each kernel once, which compiles it."""
     logits, ids = torch.zeros(2, 8, device=device), torch.zeros(2, 3, dtype=torch.int64, device=device)
@@ -262,7 +220,6 @@ def attempt(device: torch.device) -> None:
     mask_ids_(logits, contains(ids.to(torch.uint8), rows, rows, ids).to(torch.int64))
     engine_history(ids.int(), rows, rows, rows.int(), rows, 3)
     staged_history(ids, rows, rows, rows, 3)
-    penalized(read(logits, rows, ids), ids, *logits[:, :3].unbind(1))
 
 
 def _tokens_and_outputs(slots: torch.Tensor, width: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -17,11 +17,8 @@ from lpkit.kernels.triton_rows import by_row, entry, once, ratio_up
 
 WARPS = 4
 
-COMPARED = 64
-"""Elements of a row that a program of :func:`counts` counts, and compares with at a time."""
-
-COMPARED_TWICE = COMPARED // 2
-"""The same for :func:`largest_per_id`, which compares ids and values."""
+COMPARED = 32
+"""Elements of a row that a program of :func:`largest_per_id` finds, and compares with at a time."""
 
 MARKED = 32
 """Tokens of a pattern that are compared at a time."""
@@ -38,14 +35,36 @@ one position that are compared at a time."""
 
 
 @triton.jit
-def _common(tokens, across, one, other, known, SPAN: tl.constexpr):
+def drafts_of(drafts, committed, slot, row, length, DRAFTS: tl.constexpr):
+    """Return (memory of a text's drafts by position, position of the first). No row is before the first."""
+    behind = length
+    if DRAFTS:
+        drafts += row + 1 - length
+        behind = tl.maximum(tl.load(committed + slot).to(tl.int32), length - 1 - row.to(tl.int32))
+    return drafts, behind
+
+
+@triton.jit
+def text_at(tokens, across, drafts, committed, place, mask, FILL: tl.constexpr, DRAFTS: tl.constexpr):
+    """Read tokens of a text. ``DRAFTS``: tokens behind the committed ones lie elsewhere."""
+    if DRAFTS:
+        behind = place >= committed
+        token = tl.load(tokens + place * across, mask=mask & (place < committed), other=FILL)
+        token = tl.where(behind, tl.load(drafts + place, mask=mask & behind, other=FILL).to(token.dtype), token)
+    else:
+        token = tl.load(tokens + place * across, mask=mask, other=FILL)
+    return token
+
+
+@triton.jit
+def _common(tokens, across, drafts, committed, one, other, known, DRAFTS: tl.constexpr, SPAN: tl.constexpr):
     """Count equal tokens before two positions, ``one < other``; ``known`` of them are known to be equal."""
     going = known < one
     while going:
         back = known + 1 + tl.arange(0, SPAN)
         there = back <= one
-        mine = tl.load(tokens + (one - back) * across, mask=there, other=0)
-        theirs = tl.load(tokens + (other - back) * across, mask=there, other=0)
+        mine = text_at(tokens, across, drafts, committed, one - back, there, 0, DRAFTS)
+        theirs = text_at(tokens, across, drafts, committed, other - back, there, 0, DRAFTS)
         equal = tl.min(tl.where(there & (mine == theirs), SPAN, tl.arange(0, SPAN)), 0)
         known += equal
         going = equal == SPAN
@@ -54,16 +73,17 @@ def _common(tokens, across, one, other, known, SPAN: tl.constexpr):
 
 @once
 def _matches(
-    tokens, slots, own, lengths, sizes, since, windows, found,
+    tokens, slots, own, lengths, sizes, since, windows, drafts, committed, found,
     stride, across, own_step, length_step, size_step, since_step, window_step, beyond, width,
-    ASKED: tl.constexpr, SINCE: tl.constexpr, POSITIONS: tl.constexpr, AT_ONCE: tl.constexpr, REACH: tl.constexpr,
-    SPAN: tl.constexpr,
+    ASKED: tl.constexpr, SINCE: tl.constexpr, DRAFTS: tl.constexpr, POSITIONS: tl.constexpr, AT_ONCE: tl.constexpr,
+    REACH: tl.constexpr, SPAN: tl.constexpr,
 ):  # fmt: skip
     """Count the tokens before each position that equal the end of the history.
 
     ``ASKED``: "lengths"; "ngram": test if they are as many as an n-gram of a row's size begins with, which bounds the
     comparison; "ids": the token at each position of such a row, -1 at others, for n-grams in a window of the last
-    tokens. ``SINCE``: only tokens from there on count. ``beyond`` is added to lengths.
+    tokens. ``SINCE``: only tokens from there on count. ``beyond`` is added to lengths. ``DRAFTS``: a
+    row's text ends with the inputs of the rows before it.
 
     All positions of a program are compared together, until none matches. If several match ``REACH`` tokens, they lie in
     one periodic stretch, a period apart: two occurrences of a string at most half its length apart overlap in a period
@@ -76,6 +96,7 @@ def _matches(
     tokens += slot * stride
     length = tl.where(edited, tl.load(lengths + row * length_step) + beyond, 0).to(tl.int32)
     place = tl.program_id(0) * POSITIONS + tl.arange(0, POSITIONS)
+    drafts, behind = drafts_of(drafts, committed, slot, row, length, DRAFTS)
     first = 0
     if SINCE:
         since_then = tl.load(since + slot * since_step).to(tl.int64)
@@ -90,10 +111,10 @@ def _matches(
     done = 0
     while (done < tl.minimum(REACH, enough)) & (tl.max(same.to(tl.int32), 0) > 0):
         back = done + 1 + tl.arange(0, AT_ONCE)
-        last = tl.load(tokens + (length - back) * across, mask=back <= length, other=0)
+        last = text_at(tokens, across, drafts, behind, length - back, back <= length, 0, DRAFTS)
         before = place[:, None] - back[None, :]
         there = same[:, None] & (before >= 0)
-        equal = there & (tl.load(tokens + before * across, mask=there, other=0) == last[None, :])
+        equal = there & (text_at(tokens, across, drafts, behind, before, there, 0, DRAFTS) == last[None, :])
         more = tl.min(tl.where(equal, AT_ONCE, tl.arange(0, AT_ONCE)[None, :]), 1)
         matched += tl.where(same, more, 0)
         same &= more == AT_ONCE
@@ -104,14 +125,18 @@ def _matches(
         second = tl.max(tl.where(same & (place < alone), place, -1), 0)
         if second >= 0:
             period = alone - second
-            before_end = period + _common(tokens, across, length - period, length, done - period, SPAN)
-            before_last = period + _common(tokens, across, second, alone, done - period, SPAN)
+            known = done - period
+            before_end = _common(tokens, across, drafts, behind, length - period, length, known, DRAFTS, SPAN)
+            before_end += period
+            before_last = _common(tokens, across, drafts, behind, second, alone, known, DRAFTS, SPAN)
+            before_last += period
             before_each = before_last - (alone - place)
             matched = tl.where(same, tl.minimum(before_each, before_end), matched)
             alone = tl.max(tl.where(same & (before_each == before_end), place, -1), 0)
             known = before_end
         if alone >= 0:
-            matched = tl.where(place == alone, _common(tokens, across, alone, length, known, SPAN), matched)
+            further = _common(tokens, across, drafts, behind, alone, length, known, DRAFTS, SPAN)
+            matched = tl.where(place == alone, further, matched)
     inside = place < width
     before = place - first
     found += row * width + place
@@ -121,25 +146,8 @@ def _matches(
     elif ASKED == "ngram":
         tl.store(found, completes, mask=inside)
     else:
-        tl.store(found, tl.load(tokens + place * across, mask=completes, other=-1).to(tl.int64), mask=inside)
-
-
-@once
-def _counts(tokens, among, found, stride, across, among_stride, among_across, width, BLOCK: tl.constexpr):
-    """Count for each token of a row the chosen tokens equal to it, by comparing each with each."""
-    row = tl.program_id(0).to(tl.int64)
-    tokens += row * stride
-    among += row * among_stride
-    place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    mine = tl.load(tokens + place * across, mask=place < width, other=-1).to(tl.int32)
-    equal = tl.zeros((BLOCK, BLOCK), tl.int32)
-    for start in range(0, width, BLOCK):
-        other = start + tl.arange(0, BLOCK)
-        chosen = tl.load(among + other * among_across, mask=other < width, other=0) != 0
-        if tl.max(chosen.to(tl.int32), 0) > 0:  # a stretch of the prompt is not even read
-            theirs = tl.load(tokens + other * across, mask=chosen, other=0).to(tl.int32)
-            equal += ((mine[:, None] == theirs[None, :]) & chosen[None, :]).to(tl.int32)
-    tl.store(found + row * width + place, tl.sum(equal, 1).to(tl.int64), mask=place < width)
+        token = text_at(tokens, across, drafts, behind, place, completes, -1, DRAFTS)
+        tl.store(found, token.to(tl.int64), mask=inside)
 
 
 @once
@@ -280,27 +288,19 @@ def _matched(
     first = lengths if since is None else since
     slots, own, own_step, _ = by_row(tokens)
     steps = (*tokens.stride(), own_step, lengths.stride(0), size.stride(0), first.stride(0), 0, 0, width)
-    given = (tokens, slots, own, lengths, size, first, first, *steps)
+    given = (tokens, slots, own, lengths, size, first, first, lengths, lengths, *steps)
     # Programs of a row come one after the other, because they read the same tokens.
     grid, asked = (ratio_up(width, POSITIONS), n), {torch.int64: "lengths", torch.bool: "ngram"}[dtype]
-    options = {"ASKED": asked, "SINCE": since is not None, **SIZES, "num_warps": WARPS}
+    options = {"ASKED": asked, "SINCE": since is not None, "DRAFTS": False, **SIZES, "num_warps": WARPS}
     return _answer(_matches, tokens.shape, dtype, given, grid, **options)
-
-
-def counts(tokens: torch.Tensor, among: torch.Tensor) -> torch.Tensor:
-    n, width = tokens.shape
-    among = among.expand_as(tokens)
-    given = (tokens, among, *tokens.stride(), *among.stride(), width)
-    grid = n, ratio_up(width, COMPARED)
-    return _answer(_counts, tokens.shape, torch.int64, given, grid, BLOCK=COMPARED, num_warps=WARPS)
 
 
 def largest_per_id(ids: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Ids and values are below 2**31, and each id keeps its position."""
     n, k = ids.shape
     given = (ids, values, *ids.stride(), *values.stride(), k)
-    grid = n, ratio_up(k, COMPARED_TWICE)
-    return _answer(_largest, ids.shape, torch.int64, given, grid, BLOCK=COMPARED_TWICE, num_warps=WARPS), values
+    grid = n, ratio_up(k, COMPARED)
+    return _answer(_largest, ids.shape, torch.int64, given, grid, BLOCK=COMPARED, num_warps=WARPS), values
 
 
 def end_of_last(tokens: torch.Tensor, pattern: torch.Tensor) -> torch.Tensor:
@@ -335,7 +335,6 @@ def next_in_loop(
 def attempt(device: torch.device) -> None:
     """Run each kernel once, which compiles it."""
     tokens, lengths = torch.zeros(2, 3, dtype=torch.int64, device=device), torch.arange(2, device=device)
-    counts(tokens, tokens > 0)
     match_lengths(tokens, lengths)
     largest_per_id(tokens, tokens)
     completes_ngram(tokens, lengths, lengths, lengths)

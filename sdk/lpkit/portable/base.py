@@ -180,8 +180,8 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
         assert self._v2 is not None and ctx is not None
         return self._v2.slots(ctx)
 
-    def _texts(self, logits: torch.Tensor, ctx: v2.LogitsContext | None) -> Texts | None:
-        """Return the rows' histories where the kernels can read them; None if drafts are not there yet."""
+    def _texts(self, logits: torch.Tensor, ctx: v2.LogitsContext | None) -> Texts:
+        """Return the rows' histories, where kernels can read them."""
         if self._v1 is not None:
             return self._v1.texts(logits.shape[0])
         assert self._v2 is not None and ctx is not None

@@ -21,7 +21,7 @@ from lpkit.columns.column import Column
 from lpkit.columns.token_set import TokenSetColumn
 from lpkit.kernels import fused
 from lpkit.kernels.launching import Plan, place, recorded
-from lpkit.kernels.recording import LONGEST, Computed, NotRecordableError, OfSlots, Recorder, Texts
+from lpkit.kernels.recording import PAIRS, Computed, NotRecordableError, OfSlots, Recorder, Texts
 
 if TYPE_CHECKING:
     from lpkit.history.rows import HistoryUse
@@ -72,7 +72,7 @@ class BySlot:
     @property
     def reads_texts(self) -> bool:
         """True if the recorded step reads histories."""
-        return self._calls[0][0] in LONGEST
+        return self._calls[0][0] in PAIRS
 
     def edit(self, logits: torch.Tensor, slots: torch.Tensor, texts: Texts | None = None) -> bool:
         """Edit a batch; False if the logits or the histories do not suit the kernels.
@@ -80,7 +80,7 @@ class BySlot:
         Args:
             logits: float32 ``[rows, vocab]``, edited in place.
             slots: int64, the slot of each row, and perhaps of rows behind the batch.
-            texts: the rows' histories, if the step reads them; None: they are not all in one place.
+            texts: the rows' histories, if the step reads them.
         """
         if fused.differentiated(logits) or slots.shape[0] < logits.shape[0]:
             return False
@@ -88,10 +88,10 @@ class BySlot:
         moving: tuple[torch.Tensor, ...] = (logits, slots)
         options: dict[str, Any] = {}
         if self.reads_texts:
-            if texts is None or texts.width > LONGEST[self._calls[0][0]]:
+            if texts is None or texts.width * texts.outputs > PAIRS[self._calls[0][0]]:
                 return False
-            moving += texts.held, texts.prompts, texts.last
-            key += texts.width, texts.held.stride()
+            moving += texts.tensors
+            key += texts.width, texts.held.stride(), texts.drafts is None
             options["texts"] = texts
         plan = self._plans.get(key)
         if plan is not None:

@@ -13,7 +13,7 @@ from lpkit.columns.widths import padded
 from lpkit.history.base import SHORTEST
 from lpkit.history.in_place import V2History
 from lpkit.history.rows import HistoryUse, Rows
-from lpkit.kernels.recording import Texts
+from lpkit.kernels.recording import MOST_COMPARED, Texts
 
 if TYPE_CHECKING:
     from lpkit.portable.admission import Admission
@@ -70,15 +70,16 @@ class V2Binding:
         mapping = ctx.expanded_idx_mapping
         return mapping if mapping.dtype == torch.int64 else mapping.to(torch.int64)
 
-    def texts(self, ctx: LogitsContext) -> Texts | None:
-        """Return the histories of a call with a request that uses the processor; None with drafts."""
+    def texts(self, ctx: LogitsContext) -> Texts:
+        """Return the histories of a call with a request that uses the processor."""
         requests, states = ctx.idx_mapping_np, self._states
-        if ctx.expanded_idx_mapping.shape[0] != len(requests):
-            return None
         lengths = ctx.seq_lens_upper_bound_np[: len(requests)]
-        held = states.all_token_ids.gpu
-        width = padded(int(lengths[self._admission.admitted[requests]].max()), SHORTEST)
-        return Texts(held, states.prompt_len.gpu, ctx.pos, min(width, held.shape[1]))
+        held, own = states.all_token_ids.gpu, self._admission.admitted[requests]
+        width = outputs = padded(int(lengths[own].max()), SHORTEST)
+        if width > MOST_COMPARED:
+            outputs = int((lengths - states.prompt_len.np[requests])[own].max())
+        drafts = (states.total_len.gpu, ctx.input_ids) if ctx.pos.shape[0] != len(requests) else ()
+        return Texts(held, states.prompt_len.gpu, ctx.pos, min(width, held.shape[1]), outputs, *drafts)
 
     def rows(self, ctx: LogitsContext) -> Rows | None:
         """Return the call's rows that use the processor, except unfinished prefills; None without rows."""

@@ -143,10 +143,11 @@ def _given(function: Any, types: dict[str, str]) -> dict[str, str]:
     return {name: types[name] for name in function.arg_names if name in types}
 
 
-def _matches(name: str, asked: str, since: bool, text: str = LONGS) -> Kernel:
+def _matches(name: str, asked: str, since: bool, text: str = LONGS, drafts: bool = False) -> Kernel:
     types = {"tokens": text, "lengths": LONGS, "sizes": LONGS, "since": text, "windows": LONGS, "slots": LONGS}
+    types |= {"drafts": text, "committed": text}
     types |= {"own": FLAGS, "found": FLAGS if asked == "ngram" else LONGS}
-    sizes: dict[str, Any] = {"ASKED": asked, "SINCE": since, **sequences.SIZES}
+    sizes: dict[str, Any] = {"ASKED": asked, "SINCE": since, "DRAFTS": drafts, **sequences.SIZES}
     return _few(name, sequences._matches, types, **sizes)
 
 
@@ -158,9 +159,9 @@ _BEGUN = {"tokens": LONGS, "lengths": LONGS, "pattern": LONGS, "since": LONGS, "
 _LOOPS = dict.fromkeys(("tokens", "lengths", "times", "least", "matched", "found"), LONGS)
 _LARGEST = {"ids": LONGS, "values": LONGS, "found": LONGS}
 _MEMBERS = {"masks": "*u8", "sets": LONGS, "slots": LONGS, "ids": LONGS}
-_PENALTIES = {"values": FLOATS, "counts": LONGS, "repetitions": FLOATS, "presences": FLOATS, "frequencies": FLOATS}
 _BY_SLOT = {"logits": FLOATS, "slots": LONGS, "own": FLAGS}
 _TEXT = {**_BY_SLOT, "tokens": INTEGERS, "prompts": INTEGERS, "lasts": LONGS, "values": FLOATS, "found": FLOATS}
+_TEXT |= {"drafts": INTEGERS, "committed": INTEGERS}
 _LOWERED = {**_TEXT, **dict.fromkeys(("repetitions", "presences", "frequencies"), FLOATS)}
 _KEYS = {"first": LONGS, "second": LONGS, "third": LONGS}
 _CONTEXTS = {"tokens": LONGS, "lengths": LONGS, "counts": LONGS, "keys": LONGS, "seeds": INTEGERS}
@@ -173,19 +174,25 @@ FEW = (
     _few("contains", few._contains, {**_MEMBERS, "found": FLAGS}),
     _few("staged_history", few._history, {"held": LONGS, "prompts": LONGS, "ends": LONGS, **_SEEN}, KNOWN=True),
     _few("engine_history", few._history, {"held": INTEGERS, "prompts": INTEGERS, "ends": LONGS, **_SEEN}, KNOWN=False),
-    _few("counts", sequences._counts, {"tokens": LONGS, "among": FLAGS, "found": LONGS}, BLOCK=sequences.COMPARED),
-    _few("largest_per_id", sequences._largest, _LARGEST, BLOCK=sequences.COMPARED_TWICE),
+    _few("largest_per_id", sequences._largest, _LARGEST, BLOCK=sequences.COMPARED),
     _matches("match_lengths", "lengths", since=False),
     _matches("match_lengths, since", "lengths", since=True),
     _matches("completes_ngram", "ngram", since=True),
     _matches("ban_ngrams_, first", "ids", since=True, text=INTEGERS),
+    _matches("ban_ngrams_ with drafts, first", "ids", since=True, text=INTEGERS, drafts=True),
     _few("end_of_last", sequences._end, {"tokens": LONGS, "pattern": LONGS, "found": LONGS}, BLOCK=sequences.SPAN),
     _few("begun", sequences._begun, _BEGUN, BLOCK=sequences.MARKED, warps=1),
     _few("next_in_loop", sequences._next_in_loop, _LOOPS, BLOCK=sequences.SPAN),
-    _few("penalized", few._penalize, {**_PENALTIES, "found": FLOATS}, fused=False),
     replace(_whole("log_sum_exp_and_entropy, second", limits._entropy, PARTS, results=FLOATS), whole=False, warps=1),
-    _few("penalize_, first", texts._lower, _given(texts._lower, _LOWERED), fused=False, BLOCK=texts.COMPARED),
-    _few("penalize_, second", texts._write_text, _given(texts._write_text, _TEXT), BLOCK=texts.LISTED),
+    _few(
+        "penalize_, first",
+        texts._lower,
+        _given(texts._lower, _LOWERED),
+        fused=False,
+        DRAFTS=False,
+        BLOCK=texts.COMPARED,
+    ),
+    _few("penalize_, second", texts._write_text, _given(texts._write_text, _TEXT), DRAFTS=True, BLOCK=texts.LISTED),
     _few("add_to_ids_", texts._add, {**_BY_SLOT, "ids": LONGS, "values": FLOATS, "found": FLOATS}, BLOCK=texts.LISTED),
     _few("mix", hashes._mix, {**_KEYS, "found": LONGS}, BLOCK=hashes.BLOCK, DRAW=False),
     _few("uniform", hashes._mix, {**_KEYS, "found": FLOATS}, BLOCK=hashes.BLOCK, DRAW=True),
