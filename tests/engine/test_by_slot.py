@@ -48,7 +48,7 @@ def same(by_slot, general, context, rows):
         logits = given.clone(memory_format=torch.preserve_format)
         with mock.patch.object(fused, "prepare", lambda device: whole):
             expected = general.apply(logits.clone(), *context)
-        assert by_slot._by_slot.recorded
+        assert by_slot._by_slot.recorded or not by_slot._admission.own.all.any()
         with mock.patch.multiple(cls, process=None, edit=None):  # nothing of the author's runs
             found = by_slot.apply(logits, *context)
         assert found is logits
