@@ -182,7 +182,7 @@ class TestRepository:
     def test_outside_of_one_a_first_commit_has_every_file(self, new, configured, tmp_path: Path) -> None:
         new("my-proc", git=True)
         assert git.changed(tmp_path / "my-proc") == []
-        assert git.line("log", "--format=%an %s", folder=tmp_path / "my-proc") == "Ada Add the project that lpkit new made"
+        assert git.line("log", "--format=%an %s", folder=tmp_path / "my-proc") == "Ada Add what lpkit new made"
         assert git.line("branch", "--show-current", folder=tmp_path / "my-proc") == "main"
 
     def test_without_an_author_nothing_is_committed(self, new, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

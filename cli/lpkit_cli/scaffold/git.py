@@ -58,7 +58,7 @@ def start(folder: Path) -> str:
     if run("init", "--quiet", "--initial-branch=main", folder=folder) is None:
         return "no git repository was made: git is missing, or older than 2.28"
     run("add", "--all", folder=folder)
-    commit = ("commit", "--quiet", "--no-verify", "--no-gpg-sign", "-m", "Add the project that lpkit new made")
+    commit = ("commit", "--quiet", "--no-verify", "--no-gpg-sign", "-m", "Add what lpkit new made")
     if run(*commit, folder=folder) is None:
         return "the files are staged, not committed: git does not know user.name and user.email"
     return ""
