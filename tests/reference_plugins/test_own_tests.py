@@ -51,6 +51,7 @@ def passed(plugin: Path, **chosen: Any) -> list[CheckResult]:
     return [item for item in results if item.status == "passed"]
 
 
+@pytest.mark.broad
 @pytest.mark.parametrize("plugin", ONE_OF_EACH_KIND, ids=lambda path: path.name)
 def test_own_tests_with_a_few_checks(plugin: Path) -> None:
     assert own_tests(plugin, "-k", EARLY) >= 8
@@ -62,6 +63,7 @@ def test_the_whole_suite_in_this_process(plugin: Path) -> None:
     assert len(passed(plugin, ignore=("LP604",))) >= 60
 
 
+@pytest.mark.broad
 @pytest.mark.parametrize(
     "plugin", [item for item in PLUGINS if item not in ONE_OF_EACH_KIND], ids=lambda path: path.name
 )

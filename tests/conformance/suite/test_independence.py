@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 from zlib import crc32
 
@@ -46,8 +47,9 @@ RAISES = Specimen("RaisesForAnothersKey", RaisesForAnothersKey, "v1", zoo.regist
 FEW = [RAISES, *(next(item for item in SPECIMENS if item.style == style) for style in ("v2", "adapter"))]
 
 
-def judged(specimen: Specimen, ignore: Sequence[str] = (), **plan: Any) -> dict[str, CheckResult]:
-    """Return each check's result, without the time it took."""
+@cache
+def judged(specimen: Specimen, ignore: tuple[str, ...] = (), **plan: Any) -> dict[str, CheckResult]:
+    """Return each check's result, without the time it took; each plan runs once."""
     given = Plan(cases=specimen.cases, ignore=(*APART, *ignore), **plan)
     with specimen.surroundings():
         results = Session(specimen.id, specimen.target, given).results()

@@ -20,7 +20,7 @@ from lpkit_conformance.suite.in_process import Session
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Specimen:
     """A processor and a case that switches it on.
 
@@ -49,7 +49,7 @@ class Specimen:
         return f"{self.style}-{self.name}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Defect(Specimen):
     """A specimen with a single defect.
 
