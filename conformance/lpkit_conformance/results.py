@@ -66,6 +66,7 @@ class Failed(Exception):
 
     Args:
         finding: the evidence, or its summary; the other arguments are then the rest of a :class:`Finding`.
+        advice: True for evidence that is worth knowing and fails no plugin.
     """
 
     def __init__(
@@ -78,11 +79,12 @@ class Failed(Exception):
         cause: str = "",
         fix: str = "",
         location: str = "",
+        advice: bool = False,
     ) -> None:
         if isinstance(finding, str):
             finding = Finding(finding, where or {}, expected, got, cause=cause, fix=fix, location=location)
         super().__init__(finding.summary)
-        self.finding = finding
+        self.finding, self.advice = finding, advice
 
 
 class Skipped(Exception):
@@ -207,6 +209,11 @@ class TargetResult:
         if any(check.status == "error" for check in self.checks):
             return "error"
         return "pass"
+
+    @property
+    def said(self) -> str:
+        """The verdict for readers; a quick run's is marked."""
+        return self.verdict.upper() + (" (quick)" if self.settings.get("quick") else "")
 
     def count(self, *statuses: Status) -> int:
         return sum(check.status in statuses for check in self.checks)

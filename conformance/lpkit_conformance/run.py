@@ -274,7 +274,7 @@ def _narrowed(plan: Plan, options: Options, failed: Sequence[str]) -> Plan:
     codes = tuple(entry.code for entry in wanted(options, failed))
     if not options.quick:
         return replace(plan, select=codes)
-    return replace(plan, select=codes, first=tuple(failed), alone=True, cases=plan.cases[:1])
+    return replace(plan, select=codes, first=tuple(failed), quick=True, alone=True)
 
 
 def with_trace(plan: Plan, options: Options, path: Path) -> Plan:
@@ -322,6 +322,7 @@ def _settings(plan: Plan, judged_with: str) -> dict[str, Any]:
     planned = encode(plan)
     return {
         **{key: planned[key] for key in REPEATED},
+        **({"quick": True} if plan.quick else {}),
         "versions": {
             "lpkit": __version__,
             "vllm": "stand-in" if judged_with.startswith(STANDIN) else judged_with.removeprefix("vLLM ") or None,

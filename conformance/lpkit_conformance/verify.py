@@ -12,10 +12,11 @@ from lpkit_conformance.expectation.compare import Mismatch, compare
 from lpkit_conformance.expectation.solo import SoloRuns, solo_runs
 from lpkit_conformance.explanation.advice import cause, fix
 from lpkit_conformance.explanation.changes import MakeHost
+from lpkit_conformance.explanation.culprit import find_culprit
 from lpkit_conformance.explanation.experiments import Reproduction, blamed
 from lpkit_conformance.explanation.fault import look_again
-from lpkit_conformance.explanation.findings import cause_of, departure, raised, settings_of
-from lpkit_conformance.explanation.hazards import SHORT, Hazard, fix_for, hazards
+from lpkit_conformance.explanation.findings import at_fault, cause_of, departure, raised, settings_of
+from lpkit_conformance.explanation.hazards import SHORT, Hazard, fix_for, fix_for_exception, hazards
 from lpkit_conformance.explanation.picture import record_frames
 from lpkit_conformance.explanation.styles import readers_of
 from lpkit_conformance.explanation.timeline import with_batch
@@ -87,7 +88,8 @@ def survive(subject: Subject, program: Program) -> None:
 
     error = fails(program.ops)
     if error is not None:
-        raise Failed(_finding(subject, program, error, fails, default_host)[0])
+        finding, small = _finding(subject, program, error, fails, default_host)
+        raise Failed(replace(finding, fix=finding.fix or _fix(subject, small, finding, error, None)))
 
 
 def _run(subject: Subject, program: Program, solo: SoloRuns, make_host: MakeHost) -> tuple[Trouble | None, bool, int]:
@@ -146,20 +148,23 @@ def _finding(
 def _evidence(subject: Subject, small: Program, trouble: Trouble, make_host: MakeHost) -> Finding:
     """Return the trouble of a small program in the author's terms, with cause and line, batch and scenario."""
     operations = collapse(small.ops)
-    culprit = None
+    differs = None
     if isinstance(trouble, PluginError):
         finding = raised(subject.plugin.cls, trouble, operations)
+        if not trouble.location:
+            finding = replace(finding, location=at_fault(subject, trouble.method))
     else:
-        culprit = (trouble.step, trouble.request)
+        differs = (trouble.step, trouble.request)
         finding = departure(trouble, {"program": small.name}, operations)
         finding = replace(finding, cause=cause_of(trouble, small.ops))
         fault = look_again(subject, small.ops, small.max_num_seqs, trouble, make_host)
-        finding = blamed(Reproduction(subject, make_host, small, finding, fault), _passes)
+        culprit = find_culprit(subject, small.ops, small.max_num_seqs, trouble, make_host)
+        finding = blamed(Reproduction(subject, make_host, small, finding, fault, culprit), _passes)
     short = [op for op in small.ops if isinstance(op, Arrive) and op.prompt_len <= SHORT]
     prompts = {f"prompt of {op.request}": f"{op.prompt_len} token{'s' * (op.prompt_len > 1)}" for op in short}
     frames, arguments = record_frames(subject, small.ops, small.max_num_seqs, make_host)
     finding = replace(finding, where={**finding.where, **prompts}, scenario=scenario_of(subject, small, make_host))
-    return with_batch(finding, subject, frames, small.ops, arguments, culprit)
+    return with_batch(finding, subject, frames, small.ops, arguments, differs)
 
 
 def _passes(case: Reproduction) -> bool:
@@ -172,7 +177,7 @@ def _fix(subject: Subject, small: Program, finding: Finding, trouble: Trouble, h
     if not _alike(trouble, _outcome(subject, small, default_host, small.ops)):
         return "" if finding.exception else fix(hazard or "alone", readers[0])
     held = hazards(small.ops, subject.setup.interface, small.max_num_seqs)
-    return fix_for(held, hazard, ("raised",) if finding.exception else readers)
+    return fix_for_exception(small.ops, held, hazard) if finding.exception else fix_for(held, hazard, readers)
 
 
 def scenario_of(subject: Subject, program: Program, make_host: MakeHost) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from lpkit.runtime import Request
 
 from lpkit_conformance.errors import StandinError
 from lpkit_conformance.hosts import Driver, PluginError, alone, drive, parts_of
+from lpkit_conformance.instruments.edits import NoteEdits
 from lpkit_conformance.programs.generate import Arrive, Op, Step
 from lpkit_conformance.results import Blocked, Finding, Skipped
 from lpkit_conformance.subject.memo import fact
@@ -140,12 +141,14 @@ class Standing:
         logits: the plugin's input, ``[rows, vocab]``.
         again: applies the plugin to any logits of that shape; the engine's state does not advance.
         after: the plugin's output for ``logits``.
+        driver: the instance.
         stances: by row, where they are known; empty for a batch in the middle of a run.
     """
 
     logits: torch.Tensor
     again: Apply
     after: torch.Tensor
+    driver: Driver
     stances: tuple[Stance, ...] = ()
 
     @property
@@ -153,12 +156,21 @@ class Standing:
         """True if the plugin changes any of its rows."""
         return not torch.equal(self.logits, self.after)
 
-    def located(self, finding: Finding) -> Finding:
-        """``finding`` with the step at which the request of its row stands."""
-        row = finding.where.get("row")
-        if not self.stances or row is None:
+    def located(self, finding: Finding, logits: torch.Tensor | None) -> Finding:
+        """``finding`` with the step at which the request of its row stands, and the line that edits the row.
+
+        ``logits``: the plugin's input that shows the defect, if it is known.
+        """
+        if "row" not in finding.where:
             return finding
-        return replace(finding, where={**finding.where, "output tokens": str(self.stances[int(row)].length)})
+        row = int(finding.where["row"])
+        if self.stances:
+            finding = replace(finding, where={**finding.where, "output tokens": str(self.stances[row].length)})
+        if logits is None or finding.location:
+            return finding
+        with contextlib.suppress(Exception), NoteEdits(logits, row) as notes:  # a line is being looked for
+            self.again(logits)
+        return replace(finding, location=notes.edited or notes.wrote)
 
 
 def stepped(
@@ -200,7 +212,7 @@ def _stand_at(subject: Subject, stances: Sequence[Stance], most_asked: int) -> S
         with torch.inference_mode():
             return driver.edit(other, *context)
 
-    return Standing(before, again, after, tuple(stances))
+    return Standing(before, again, after, driver, tuple(stances))
 
 
 def stand_after(subject: Subject, ops: Iterable[Op], steps: int = 3) -> Standing:
@@ -233,4 +245,4 @@ def stand_after(subject: Subject, ops: Iterable[Op], steps: int = 3) -> Standing
         with torch.inference_mode():
             return driver.edit(other, *context)
 
-    return Standing(logits, again, after)
+    return Standing(logits, again, after, driver)

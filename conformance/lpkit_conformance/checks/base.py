@@ -46,7 +46,7 @@ class Rule(ABC):
         method: the method that an author should look at when the rule is broken; may depend on the host.
         own_exceptions: methods whose exceptions break this very rule, so that its fix helps. An exception of another
             method gets general advice.
-        quick: True for a cheap check of a frequent mistake, which ``lpkit check --quick`` runs.
+        quick: how ``lpkit check --quick`` runs it: with the first case, with each case, or not at all (empty).
         since: the first vLLM release that makes the calls in question; None: all supported releases.
         replays: True if it judges a given trace or given requests (``lpkit check --trace``).
         judges_processes: True if it reports the processes that the plugin leaves running.
@@ -65,7 +65,7 @@ class Rule(ABC):
     compares_processes: ClassVar[bool] = False
     method: ClassVar[str | Mapping[str, str]] = "apply"
     own_exceptions: ClassVar[tuple[str, ...]] = ()
-    quick: ClassVar[bool] = False
+    quick: ClassVar[Literal["", "first", "each"]] = ""
     since: ClassVar[Release | None] = None
     replays: ClassVar[bool] = False
     judges_processes: ClassVar[bool] = False
@@ -119,4 +119,5 @@ def judge(
     except Failed as failure:
         finding = failure.finding
         finding = replace(finding, fix=finding.fix or check.sections()["fix"], location=finding.location or location())
-        return result("advice" if check.tier == "advice" else "failed", finding.summary, finding)
+        mild = failure.advice or check.tier == "advice"
+        return result("advice" if mild else "failed", finding.summary, finding)

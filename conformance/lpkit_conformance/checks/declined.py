@@ -1,4 +1,4 @@
-"""Exceptions of an author's ``admit``, which the SDK logs and treats as a refusal."""
+"""Exceptions and answers of an author's ``admit``; the SDK logs an exception and treats it as a refusal."""
 
 from __future__ import annotations
 
@@ -25,3 +25,20 @@ def watched(anyones: bool = False) -> Iterator[list[BaseException]]:
 
     with mock.patch.multiple(admission.logger, exception=note, warning=note):
         yield found
+
+
+@contextmanager
+def answers(cls: Any, found: list[object]) -> Iterator[None]:
+    """Collect what the author's ``admit`` returns within the context."""
+    admit = getattr(cls, "admit", None)
+    if admit is None:
+        yield
+        return
+
+    def noted(self: Any, request: Any) -> object:
+        answer = admit(self, request)
+        found.append(answer)
+        return answer
+
+    with mock.patch.object(cls, "admit", noted):
+        yield

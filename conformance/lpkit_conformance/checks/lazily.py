@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from lpkit_conformance.activity import acting, admission, stand
     from lpkit_conformance.checks import declined, engine_data, exact_ids, hostile, odd_arguments
     from lpkit_conformance.expectation import compare, distributions, rank_process, ranks, solo, speculation
-    from lpkit_conformance.explanation import changes, findings, styles, trace_picture
+    from lpkit_conformance.explanation import changes, culprit, fault, findings, styles, trace_picture
     from lpkit_conformance.hosts import beams, parts, recorded, requests, v1, v2
     from lpkit_conformance.hosts.base import Driver, Host
     from lpkit_conformance.instruments import (
@@ -56,7 +56,7 @@ else:
         "lpkit_conformance.activity": ("acting", "admission", "stand"),
         "lpkit_conformance.checks": ("declined", "engine_data", "exact_ids", "hostile", "odd_arguments"),
         "lpkit_conformance.expectation": ("compare", "distributions", "rank_process", "ranks", "solo", "speculation"),
-        "lpkit_conformance.explanation": ("changes", "findings", "styles", "trace_picture"),
+        "lpkit_conformance.explanation": ("changes", "culprit", "fault", "findings", "styles", "trace_picture"),
         "lpkit_conformance.hosts": ("beams", "parts", "recorded", "requests", "v1", "v2"),
         "lpkit_conformance.instruments": (
             *("devices", "dispatch", "host_reads", "in_flight"),

@@ -28,7 +28,7 @@ class LP001(Check):
     """
 
     code, name, hosts, requires, method = "LP001", "is-a-processor", (), (), "__init__"
-    quick = True
+    quick = "first"
     as_given = True
 
     def run(self, subject: Subject) -> str | None:

@@ -42,7 +42,7 @@ class LP101(Check):
     """
 
     code, name, requires, own_exceptions = "LP101", "constructs", ("LP001",), EVERY_METHOD
-    quick = True
+    quick = "first"
     as_given = True
 
     def run(self, subject: Subject) -> str | None:

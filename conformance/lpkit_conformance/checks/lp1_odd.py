@@ -19,7 +19,7 @@ from lpkit_conformance.checks.lazily import (
     torch,
 )
 from lpkit_conformance.discovery.releases import NO_PROMPT_IDS_SINCE, VALIDATED_SINCE, is_before
-from lpkit_conformance.explanation import advice
+from lpkit_conformance.explanation import advice, exceptions
 from lpkit_conformance.instruments.author_lines import location_of
 from lpkit_conformance.programs.generate import Arrive
 from lpkit_conformance.results import Failed, Skipped
@@ -120,11 +120,12 @@ def _disturbed(served: odd_arguments.Served, when: str) -> Failed:
 
 
 class LP113(Check):
-    """``admit`` does not raise.
+    """``admit`` answers, and does not raise.
 
-    lpkit logs an exception in ``admit``, ``new_req_logits_processor`` or ``concerns`` and serves the request without
-    the plugin. The case's own requests must raise no exception. Odd arguments may raise ``ValueError``, which declines
-    the request on purpose. But a list that ``validate_params`` accepts must fit into its column.
+    It returns True for some request of the case. lpkit logs an exception in ``admit``, ``new_req_logits_processor`` or
+    ``concerns`` and serves the request without the plugin. The case's own requests must raise no exception. Odd
+    arguments may raise ``ValueError``, which declines the request on purpose. But a list that ``validate_params``
+    accepts must fit into its column.
 
     Why: the engine keeps running, and requests of this kind are silently served without the plugin.
 
@@ -132,6 +133,7 @@ class LP113(Check):
     """
 
     code, name, requires = "LP113", "admits-without-exception", ("LP001", "LP101", "LP301")
+    quick = "first"
     method = "admit"
 
     def run(self, subject: Subject) -> str | None:
@@ -139,13 +141,23 @@ class LP113(Check):
             raise Skipped("not a class of lpkit's: its exceptions reach the engine")
         tried = 0
         driver, last = parts.drive(subject, 2), ""
+        answers: list[object] = []
         for kind, request in self._requests(subject):
             tried += 1
-            with declined.watched() as errors:
+            with declined.watched() as errors, declined.answers(subject.plugin.cls, answers):
                 driver.begin([last] if last else [], [request])
             last = request.request_id
             for error in errors:
                 raise _declined(kind, error)
+        if None in answers and not any(answers):
+            raise Failed(
+                "`admit` returns None: lpkit serves every request without the plugin",
+                {"case": subject.setup.case.text},
+                "True for a request that uses the plugin",
+                "None",
+                cause="a path through `admit` ends without `return True`",
+                fix="end `admit` with `return True`; return False for a request that does not use the plugin",
+            )
         for served in odd_arguments.odd_served(subject):
             tried += served.refusal is None
             if served.declined and (served.too_long or not isinstance(served.declined, ValueError)):
@@ -177,13 +189,14 @@ LIMIT_IT = (
 
 def _declined(kind: str, error: BaseException, fix: str = "") -> Failed:
     raised = f"{type(error).__name__}: {error}"[:300]
+    cause, known = exceptions.read(type(error).__name__, str(error))
     return Failed(
         f"{kind} is declined because of an exception ({raised})",
         {"request": kind},
         "admitted, or declined without an exception",
         raised,
-        cause="lpkit logs the exception and serves the request without the plugin",
-        fix=fix,
+        cause=cause or "lpkit logs the exception and serves the request without the plugin",
+        fix=fix or known,
         location=location_of(error),
     )
 

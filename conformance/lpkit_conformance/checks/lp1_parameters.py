@@ -46,6 +46,7 @@ class LP102(Check):
     """
 
     code, name, hosts, requires, method = "LP102", "accepts-others", (), ("LP001",), "validate_params"
+    quick = "first"
     since = VALIDATED_SINCE
     as_given = True
 
@@ -94,6 +95,7 @@ class LP103(Check):
     """
 
     code, name, hosts, requires, method = "LP103", "raises-value-error", (), ("LP001",), "validate_params"
+    quick = "first"
     since = VALIDATED_SINCE
     as_given = True
 
@@ -129,6 +131,7 @@ class LP104(Check):
     """
 
     code, name, requires = "LP104", "accepted-then-works", ("LP101", "LP301")
+    quick = "first"
 
     def run(self, subject: Subject) -> str | None:
         tried = 0

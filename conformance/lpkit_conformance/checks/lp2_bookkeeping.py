@@ -23,6 +23,7 @@ class LP201(LadderCheck):
     """
 
     code, name = "LP201", "neighbours"
+    quick = "each"
     hazard = "company"
     # What is shared, random or advanced by calls differs from a request alone in any batch: these say it plainly.
     requires = ("LP101", "LP301", "LP302", "LP105", "LP303", "LP502", "LP507")
@@ -54,7 +55,7 @@ class LP202(LadderCheck):
     """
 
     code, name = "LP202", "replace-on-add"
-    quick = True
+    quick = "first"
     hazard = "replace"
 
     def programs(self, subject: Subject) -> Iterator[Program]:
@@ -109,7 +110,7 @@ class LP203(LadderCheck):
     """
 
     code, name = "LP203", "remove"
-    quick = True
+    quick = "first"
     prevented = "they call `process`, `edit` or a callable for requests in the batch only."
     hazard = "remove"
     requires = ("LP201", "LP202")
@@ -192,7 +193,7 @@ class LP205(LadderCheck):
     """
 
     code, name, hosts = "LP205", "swap", (V1,)
-    quick = True
+    quick = "first"
     prevented = "they follow V1's moves, and a request keeps its slot."
     hazard = "swap"
 

@@ -31,7 +31,7 @@ class LP231(LadderCheck):
     """
 
     code, name, hosts = "LP231", "beams-and-drafts", (EXPORT,)
-    quick = True
+    quick = "first"
     requires = ("LP101", "LP301", "LP201", "LP202", "LP204", "LP210", "LP211")
 
     def programs(self, subject: Subject) -> Iterator[Program]:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Iterator
-from typing import ClassVar
+from dataclasses import replace
+from typing import Any, ClassVar
 
 from lpkit_conformance.checks.base import EVERY_METHOD, Check
 from lpkit_conformance.checks.ladder import everyday, host_after, mixed_arrivals
-from lpkit_conformance.checks.lazily import Subject, acting, calls, compare, parts, solo, stand, torch
+from lpkit_conformance.checks.lazily import Subject, acting, calls, compare, culprit, fault, parts, solo, stand, torch
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.programs.generate import Arrive, Step
-from lpkit_conformance.results import Failed, NeverActive, Skipped
+from lpkit_conformance.results import Failed, Finding, NeverActive, Skipped
 
 
 class ContractCheck(Check):
@@ -32,16 +33,33 @@ class ContractCheck(Check):
 
     def run(self, subject: Subject) -> str | None:
         note, acted = None, False
+        mild: list[Failed] = []
         for standing in self.standings(subject):
             acted |= standing.acts
+            given: list[torch.Tensor] = []
+
+            def noted(logits: torch.Tensor, given: list[torch.Tensor] = given, of: stand.Standing = standing) -> Any:
+                given[:] = [logits.clone()]
+                return of.again(logits)
+
             try:
-                note = self.judge(subject, standing.logits, standing.again)
+                note = self.judge(subject, standing.logits, noted)
             except Failed as failure:
-                raise Failed(standing.located(failure.finding)) from None
+                shown = given[0] if given and self.method == "apply" else None
+                found = Failed(standing.located(self.explained(subject, failure.finding), shown), advice=failure.advice)
+                if not found.advice:
+                    raise found from None
+                mild.append(found)
             subject.plugin.restore_modules()  # LP108 judges what instances share
         if not acted:
             raise NeverActive
+        for found in mild:
+            raise found
         return note
+
+    def explained(self, subject: Subject, finding: Finding) -> Finding:
+        """Return the finding with its cause, if an experiment tells it."""
+        return finding
 
 
 class LP301(Check):
@@ -56,7 +74,7 @@ class LP301(Check):
     """
 
     code, name, requires, own_exceptions = "LP301", "returns-logits", ("LP101", "LP109"), ("apply",)
-    quick = True
+    quick = "first"
 
     def run(self, subject: Subject) -> str | None:
         host_after(subject, everyday().ops)  # early returns are easily forgotten
@@ -74,6 +92,7 @@ class LP302(Check):
     """
 
     code, name, needs_action = "LP302", "untouched-rows", True
+    quick = "first"
     prevented = "they pass rows of requests that use the processor, and no others."
     requires = ("LP101", "LP301", "LP108")
 
@@ -95,7 +114,12 @@ class LP302(Check):
                 if not torch.equal(alone, before):
                     continue  # the plugin acts on every request; that is its right
                 judged += 1
-                self._judge(before, after, {"request": item.request, "row": str(row)})
+                if not torch.equal(before, after):
+                    differs = compare.Mismatch(
+                        observation.step, row, item.request, item.position, 0, 0.0, 0.0, {}, "stray"
+                    )
+                    line = fault.look_again(subject, ops, host.max_num_seqs, differs, parts.default_host).line
+                    self._changed(before, after, {"request": item.request, "row": str(row)}, line)
         if not judged:
             raise Skipped("the plugin acts on every request")
         for standing in acting.activity(subject).standings():
@@ -103,13 +127,12 @@ class LP302(Check):
                 # As above: what the plugin does to a request alone, it may do to it in the batch.
                 if stance.variant is None and not stand.stand_at(subject, [stance]).acts:
                     judged += 1
-                    self._judge(standing.logits[row], standing.after[row], {"row": str(row)})
+                    if not torch.equal(standing.logits[row], standing.after[row]):
+                        self._changed(standing.logits[row], standing.after[row], {"row": str(row)}, "")
         return f"{judged} rows"
 
     @staticmethod
-    def _judge(before: torch.Tensor, after: torch.Tensor, where: dict[str, str]) -> None:
-        if torch.equal(before, after):
-            return
+    def _changed(before: torch.Tensor, after: torch.Tensor, where: dict[str, str], line: str) -> None:
         token = int((before != after).to(torch.int8).argmax())
         request = where.get("request", "a request")
         raise Failed(
@@ -117,6 +140,7 @@ class LP302(Check):
             {**where, "token id": str(token)},
             f"{float(before[token])!r}",
             f"{float(after[token])!r}",
+            location=line,
         )
 
 
@@ -132,6 +156,7 @@ class LP303(ContractCheck):
     """
 
     code, name = "LP303", "pure-apply"
+    quick = "first"
     requires = ("LP101", "LP301", "LP507", "LP601")
 
     def judge(self, subject: Subject, logits: torch.Tensor, again: stand.Apply) -> str | None:
@@ -144,6 +169,13 @@ class LP303(ContractCheck):
                 where = {"row": str(compare.first_row(unlike))}
                 raise Failed(f"call {n} of apply gives a different result", where, "equal logits", "different logits")
         return None
+
+    def explained(self, subject: Subject, finding: Finding) -> Finding:
+        for standing in self.standings(subject):  # new ones: those that were judged have advanced
+            name, line = culprit.advancing(subject.plugin.cls, standing)
+            if name:
+                return replace(finding, cause=advice.cause("advances", self.code).format(name=name), location=line)
+        return finding
 
 
 class LP304(ContractCheck):
@@ -189,19 +221,34 @@ class LP305(ContractCheck):
     Why: a finite value written over it lets the model leave the grammar: output that had to be valid JSON is
     not.
 
+    A processor that leaves a row a single token has no choice: the row would be empty. That is advice, as vLLM's own
+    thinking budget does it, too.
+
     Fix: add to the logit instead of setting it, or write only where ``logits > -inf``.
     """
 
     code, name, requires = "LP305", "keeps-masks", ("LP101", "LP301", "LP108")
+    quick = "first"
 
     def judge(self, subject: Subject, logits: torch.Tensor, again: stand.Apply) -> str | None:
+        forced: Failed | None = None
         for masked in masks(subject, logits):
             result = again(logits.masked_fill(masked, -math.inf))
             revived = masked & (result > -math.inf)
-            if bool(revived.any()):
-                row, token = (int(i) for i in revived.nonzero()[0])
-                where = {"row": str(row), "token_id": str(token)}
-                raise Failed("a masked token was given a finite logit", where, "-inf", f"{float(result[row, token]):g}")
+            only = (result > -math.inf).sum(1, keepdim=True) == 1
+            for wrong, advised in ((revived & ~only, False), (revived & only, True)):
+                if bool(wrong.any()):
+                    row, token = (int(i) for i in wrong.nonzero()[0])
+                    where = {"row": str(row), "token_id": str(token)}
+                    summary = "a masked token was given a finite logit" + ", the only one of its row" * advised
+                    fix = advice.fix("forced", self.code) if advised else ""
+                    got = f"{float(result[row, token]):g}"
+                    failed = Failed(summary, where, "-inf", got, fix=fix, advice=advised)
+                    if not advised:
+                        raise failed
+                    forced = forced or failed
+        if forced is not None:
+            raise forced
         return None
 
 

@@ -54,7 +54,7 @@ class LP601(Check):
     """
 
     code, name, requires = "LP601", "two-instances-agree", ("LP101", "LP301", "LP108", "LP402")
-    quick = True
+    quick = "first"
 
     def run(self, subject: Subject) -> str | None:
         self._compare(subject)
@@ -151,7 +151,7 @@ class LP603(Check):
     `functools.lru_cache(maxsize=...)`.
     """
 
-    code, name, requires, method = "LP603", "no-growth", ("LP101", "LP301", "LP108", "LP210"), STATE
+    code, name, requires, method = "LP603", "no-growth", ("LP101", "LP301", "LP108", "LP113", "LP210"), STATE
 
     def run(self, subject: Subject) -> str | None:
         sizes = self._sizes(subject, other_arguments=True)

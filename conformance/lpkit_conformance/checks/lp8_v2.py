@@ -99,7 +99,7 @@ class LP802(HostileCheck):
     """
 
     code, name = "LP802", "rebound-buffers"
-    quick = True
+    quick = "first"
     prevented = "they read the lengths from the engine's buffers at each step."
     manner = {"poison": True}
 
@@ -139,7 +139,7 @@ class LP803(HostileCheck):
     """
 
     code, name = "LP803", "split-applies"
-    quick = True
+    quick = "first"
     manner = {"split": 3}
 
     def run(self, subject: Subject) -> str | None:

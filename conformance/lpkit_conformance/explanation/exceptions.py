@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
-
 from lpkit_conformance.explanation.advice import CAUSES, FIXES
 
 
-def read(kind: str, text: str, owner: str) -> tuple[str, str]:
-    """Return cause and fix of an exception of type ``kind``; ``owner``: the plugin's class. Unknown ones are empty."""
-    if kind in ("AttributeError", "TypeError") and "NoneType" in text:
+def read(kind: str, text: str) -> tuple[str, str]:
+    """Return cause and fix of an exception of type ``kind``; unknown ones are empty."""
+    if "assign a NoneType" in text:
+        kind = "returned None"
+    elif kind in ("AttributeError", "TypeError") and "NoneType" in text:
         kind = "None"
-    elif kind == "AttributeError" and re.search(rf"'{re.escape(owner)}' object has no attribute", text):
+    elif "object has no attribute" in text:
         kind = "missing attribute"
     return CAUSES["exception"].get(kind, ""), FIXES["exception"].get(kind, "")

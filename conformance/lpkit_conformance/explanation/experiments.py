@@ -17,11 +17,12 @@ from lpkit_conformance.explanation.changes import (
     keeping_objects,
     with_swaps_apart,
 )
+from lpkit_conformance.explanation.culprit import Culprit
 from lpkit_conformance.explanation.fault import Fault
-from lpkit_conformance.explanation.findings import method_location, own_line
+from lpkit_conformance.explanation.findings import method_location
 from lpkit_conformance.explanation.hazards import CHANGES, Hazard, hazards
 from lpkit_conformance.explanation.styles import Style, readers_of, style_of
-from lpkit_conformance.programs.generate import Arrive, Finish, Op, Program, Step
+from lpkit_conformance.programs.generate import Finish, Op, Program
 from lpkit_conformance.results import Finding
 from lpkit_conformance.settings.hosts import HOSTS
 from lpkit_conformance.subject.subject import Subject
@@ -35,6 +36,7 @@ class Reproduction:
     Attributes:
         finding: the evidence, with the request whose row differs.
         fault: the result of the second look.
+        culprit: the state at fault, if some is.
     """
 
     subject: Subject
@@ -42,6 +44,7 @@ class Reproduction:
     program: Program
     finding: Finding
     fault: Fault
+    culprit: Culprit | None
 
     @property
     def ops(self) -> Sequence[Op]:
@@ -69,17 +72,6 @@ class Reproduction:
         """The method that gets new requests, or what the author wrote for it."""
         return method_location(self.subject.plugin.cls, HOSTS[self.subject.setup.host].told_by)
 
-    @property
-    def keeps_books(self) -> bool:
-        """True if the method that gets new requests is the author's own, and not lpkit's or vLLM's."""
-        return bool(own_line(self.subject.plugin.cls, HOSTS[self.subject.setup.host].told_by))
-
-    @property
-    def admits(self) -> str:
-        """The author's method for a new request where lpkit keeps the books."""
-        cls = self.subject.plugin.cls
-        return own_line(cls, "admit") or own_line(cls, "new_req_logits_processor")
-
     def doing(self, *programs: Sequence[Op]) -> list[Reproduction]:
         """Return the same with each of these programs; an empty one is none."""
         return [replace(self, program=replace(self.program, ops=tuple(ops))) for ops in programs if ops]
@@ -94,14 +86,14 @@ class Experiment:
         applies: True if the failure may have this cause.
         change: the failure with one thing changed in its subject, host or operations. All of these runs must pass, and
             there must be one. None: nothing needs to be run.
-        where: the line at fault.
+        reported: True if the method that gets new requests is at fault, where no line of it is known.
     """
 
     applies: Callable[[Reproduction], object]
-    where: Callable[[Reproduction], str]
     change: Callable[[Reproduction], Sequence[Reproduction]] | None = None
     cause: str = ""
     fix: str = ""
+    reported: bool = False
 
 
 def _declaring_tokens(case: Reproduction) -> list[Reproduction]:
@@ -125,61 +117,39 @@ EXPERIMENTS: Final = (
         fix="placeholders",
         applies=lambda case: case.style == "adapter",
         change=_declaring_tokens,
-        where=lambda case: case.fault.line,
     ),
     Experiment(
         cause="by-address",
         fix="by-address",
         applies=lambda case: any(isinstance(op, Finish) for op in case.ops),
         change=lambda case: [replace(case, make_host=keeping_objects(case.make_host))],
-        where=lambda case: case.fault.line,
     ),
     Experiment(
         cause="too-early",
         fix="too-early",
         applies=lambda case: case.style == "raw" and case.interface == V2,
         change=lambda case: [replace(case, make_host=blank_slots(case.make_host))],
-        where=lambda case: case.reported,
+        reported=True,
     ),
     Experiment(
         cause="prefill-as-prompt",
         fix="prefill-as-prompt",
         applies=lambda case: case.style == "raw" and case.interface == V2 and "resume" in case.hazards,
         change=lambda case: [replace(case, make_host=hiding_outputs(case.make_host))],
-        where=lambda case: case.reported,
+        reported=True,
     ),
     Experiment(
         cause="same-arguments",
         fix="same-arguments",
         applies=lambda case: case.neighbours[0],
         change=lambda case: case.doing(*case.neighbours[1]),
-        where=lambda case: case.reported,
+        reported=True,
     ),
-    Experiment(
-        cause="read",
-        fix="read",
-        applies=_may_be_read,
-        where=lambda case: case.fault.line,
-    ),
+    Experiment(cause="read", fix="read", applies=lambda case: not case.culprit and _may_be_read(case)),
     Experiment(
         fix="order",
         applies=lambda case: case.style == "raw" and case.interface == V1,
         change=lambda case: case.doing(with_swaps_apart(case.ops)),
-        where=lambda case: "",
-    ),
-    Experiment(
-        fix="replace",
-        applies=lambda case: not case.keeps_books and case.admits and not case.fault.read and case.hazards & CHANGES,
-        where=lambda case: case.admits,
-    ),
-    # Where lpkit keeps the books, where nobody left or moved, and where what V2's `apply` reads is new.
-    Experiment(
-        applies=lambda case: (
-            not case.keeps_books
-            or all(isinstance(op, Arrive | Step) for op in case.ops)
-            or (case.fault.read and case.interface == V2)
-        ),
-        where=lambda case: case.fault.line,
     ),
 )
 """The first that is proven explains a failure."""
@@ -187,22 +157,27 @@ EXPERIMENTS: Final = (
 
 def blamed(case: Reproduction, passes: Callable[[Reproduction], bool]) -> Finding:
     """Return the finding with the line at fault, and with cause and fix where an experiment proves them."""
-    for experiment in EXPERIMENTS:
-        if not experiment.applies(case):
-            continue
-        if experiment.change is not None:
-            runs = experiment.change(case)
-            if not (runs and all(map(passes, runs)) and not passes(case)):
-                continue
-        return _explained(case, experiment)
-    return case.finding
-
-
-def _explained(case: Reproduction, experiment: Experiment) -> Finding:
-    finding = replace(case.finding, location=experiment.where(case))
-    if experiment.cause:
+    proven = next((experiment for experiment in EXPERIMENTS if _proven(experiment, case, passes)), None)
+    finding, culprit, readers = case.finding, case.culprit, readers_of(case.subject)
+    line = case.reported if proven and proven.reported else case.fault.line
+    causes = []
+    if culprit is not None:
+        line = culprit.line or line
+        causes.append(culprit.cause(finding.where["request"]))
+        if culprit.common and culprit.holder:
+            finding = replace(finding, fix=advice.fix("common", *readers).replace("{name}", culprit.name))
+    if proven is not None and proven.cause:
         arguments = ", ".join(f"`{name}`" for name in case.neighbours[0])
-        finding = replace(finding, cause=advice.cause(experiment.cause).replace("{arguments}", arguments))
-    if experiment.fix:
-        finding = replace(finding, fix=advice.fix(experiment.fix, *readers_of(case.subject)))
-    return finding
+        causes.append(advice.cause(proven.cause).replace("{arguments}", arguments))
+    if proven is not None and proven.fix:
+        finding = replace(finding, fix=advice.fix(proven.fix, *readers))
+    return replace(finding, location=line, cause="; ".join(causes) or finding.cause)
+
+
+def _proven(experiment: Experiment, case: Reproduction, passes: Callable[[Reproduction], bool]) -> bool:
+    if not experiment.applies(case):
+        return False
+    if experiment.change is None:
+        return True
+    runs = experiment.change(case)
+    return bool(runs) and all(map(passes, runs)) and not passes(case)

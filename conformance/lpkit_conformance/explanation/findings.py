@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import functools
 import inspect
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -73,7 +75,7 @@ def settings_of(subject: Subject) -> dict[str, Any]:
 
 def raised(cls: Any, error: PluginError, operations: tuple[str, ...] = ()) -> Finding:
     """A finding for a plugin that raised, or returned an invalid value; it has a fix if the error leaves no doubt."""
-    cause, fix = read(error.exception, error.summary, getattr(cls, "__name__", ""))
+    cause, fix = read(error.exception, error.summary)
     return Finding(
         summary=f"{error.method} {error.summary}",
         where={"method": error.method},
@@ -82,9 +84,22 @@ def raised(cls: Any, error: PluginError, operations: tuple[str, ...] = ()) -> Fi
         operations=operations,
         cause=cause,
         fix=error.fix or fix,
-        location=error.location or method_location(cls, error.method),
+        location=error.location or _returning(cls, error) or method_location(cls, error.method),
         exception=error.exception,
     )
+
+
+def _returning(cls: Any, error: PluginError) -> str:
+    """``file:line`` of the only ``return`` that can have returned the wrong thing, without a value for None."""
+    for name in (error.method, *HOOKS.get(error.method, ())[:2]):
+        file, _, first = own_line(cls, name).rpartition(":")
+        if file and error.summary.startswith("returned"):
+            source = textwrap.dedent("".join(inspect.getsourcelines(inspect.unwrap(getattr(cls, name)))[0]))
+            bare = error.summary.startswith("returned None")
+            returns = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Return)]
+            fitting = [node.lineno for node in returns if (node.value is None) == bare]
+            return f"{file}:{int(first) + fitting[0] - 1}" if len(fitting) == 1 else ""
+    return ""
 
 
 HOOKS: dict[str, tuple[str, ...]] = {

@@ -53,6 +53,16 @@ def fix_for(held: set[Hazard], meant: Hazard | None, readers: Sequence[str]) -> 
     return fix(meant if meant in held else next(name for name in get_args(Hazard) if name in held), *readers)
 
 
+def fix_for_exception(ops: Sequence[Op], held: set[Hazard], meant: Hazard | None) -> str:
+    """Return the fix for an exception, by the least that it needs."""
+    arrivals = [op for op in ops if isinstance(op, Arrive)]
+    if all(op.variant is None for op in arrivals):
+        return fix("stranger", "entry")
+    if len(arrivals) == 1 and sum(op.count for op in ops if isinstance(op, Step)) == 1 and held == {"alone"}:
+        return fix("first", "entry")
+    return fix_for(held, meant, ("raised",))
+
+
 def hazards(ops: Sequence[Op], interface: str, max_num_seqs: int) -> set[Hazard]:
     """Return the hazards of these operations; always ``alone`` or ``company``."""
     arrivals = [op for op in ops if isinstance(op, Arrive)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -204,11 +204,11 @@ class V2Host(Host):
     def position(self, row: int, request: str) -> int:
         return self.driver.slots.slot(request)
 
-    def anew(self) -> V2Driver:
+    def anew(self, alter: Callable[[Request], Request] = lambda request: request) -> V2Driver:
         subject, slots = self.subject, self.driver.slots
         found = V2Driver(subject.plugin.cls, subject.setup.config(self.max_num_seqs), subject.setup.device, slots)
         for active in self.pool.running.values():
-            found.enter(slots.slot(active.id), active.request.params)
+            found.enter(slots.slot(active.id), alter(active.request).params)
         found.flush()
         return found
 

@@ -58,7 +58,7 @@ def _target(target: TargetResult, prefix: str) -> Values:
         "id": f"{prefix}top",
         "target": target.target,
         "verdict": target.verdict,
-        "said": target.verdict.upper(),
+        "said": target.said,
         "facts": " · ".join(filter(None, facts)),
         "error": target.error,
         "notes": list(target.notes),

@@ -197,4 +197,4 @@ def summary(target: TargetResult) -> Iterator[str]:
         yield f"  note: {one_line(note)}"
     if target.error:
         yield f"  could not judge: {one_line(target.error)}"
-    yield f"{target.verdict.upper()}  {target.target}"
+    yield f"{target.said}  {target.target}"

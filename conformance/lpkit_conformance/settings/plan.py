@@ -21,6 +21,7 @@ class Plan:
         hosts: names from ``v1`` and ``v2``; None means those whose interface the class implements.
         select, ignore: codes or prefixes of codes; no ``select`` means all.
         first: codes of checks to run before the others.
+        quick: judge the first case only, except in checks that are quick with each.
         alone: run the selection without the checks that it requires.
         requests: requests of the checks, where an earlier process of this run has found them.
         others: cases that share batches with the only case.
@@ -40,6 +41,7 @@ class Plan:
     device: str = "cpu"
     standin: bool = False
     first: tuple[str, ...] = ()
+    quick: bool = False
     alone: bool = False
     requests: Requests | None = None
     others: tuple[Case, ...] = ()

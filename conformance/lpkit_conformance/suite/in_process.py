@@ -135,7 +135,8 @@ class Session:
         """Judge every case: the worst outcome counts, and a skip only if all cases skip."""
         begun = time.perf_counter()
         subjects = self.given(host) if check.as_given else self.subjects(host)
-        results = [_result(check, subject, host) for subject in (subjects[:1] if check.once else subjects)]
+        once = check.once or (self.plan.quick and check.quick != "each")
+        results = [_result(check, subject, host) for subject in (subjects[:1] if once else subjects)]
         order: tuple[Status, ...] = ("error", "failed", "advice", "blocked", "passed", "skipped")
         worst = min(results, key=lambda result: order.index(result.status))
         return replace(worst, seconds=round(time.perf_counter() - begun, 4))

@@ -38,36 +38,40 @@ def line_with(cls: type, text: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("identity", "code", "key", "method"),
+    ("identity", "code", "key", "state", "line"),
     [
-        ("v1-ByAddressOfList", "LP202", "by-address", ""),
-        ("v2-ByAddressOfParams", "LP202", "by-address", ""),
-        ("v2-ReadsBeforeTheFlush", "LP202", "too-early", "add_request"),
-        ("v2-TakesPrefillForPrompt", "LP211", "prefill-as-prompt", "add_request"),
-        ("adapter-CallablePerAmount", "LP201", "same-arguments", "new_req_logits_processor"),
-        ("v1-EntryPerToken", "LP201", "same-arguments", "update_state"),
-        ("adapter-ReadsMoreThanLengths", "LP804", "placeholders", ""),
-        ("adapter-ReadsMoreThanLengths", "LP403", "placeholders", ""),
+        ("v1-ByAddressOfList", "LP202", "by-address", "self.rows[0]", ""),
+        ("v2-ByAddressOfParams", "LP202", "by-address", "self.on_device[7]", ""),
+        ("v2-ReadsBeforeTheFlush", "LP202", "too-early", "self.last[7]", "self.last[req_idx] ="),
+        ("v2-TakesPrefillForPrompt", "LP211", "prefill-as-prompt", "self.start[7]", "prefill_len"),
+        ("adapter-CallablePerAmount", "LP201", "same-arguments", "", ""),
+        ("v1-EntryPerToken", "LP201", "same-arguments", "self.rows[1]", ""),
+        ("adapter-ReadsMoreThanLengths", "LP804", "placeholders", "", ""),
+        ("adapter-ReadsMoreThanLengths", "LP403", "placeholders", "", ""),
     ],
 )
-def test_an_experiment_proves_a_cause(identity: str, code: str, key: str, method: str) -> None:
+def test_an_experiment_proves_a_cause_and_names_the_state(
+    identity: str, code: str, key: str, state: str, line: str
+) -> None:
     plugin, finding = found(identity, code, "v1" if "v1" in identity or key == "same-arguments" else "")
     arguments = {"CallablePerAmount": "`ad_amount`", "EntryPerToken": "`token`"}.get(plugin.__name__, "")
-    assert (finding.cause, finding.fix) == (cause(key).replace("{arguments}", arguments), fix(key))
-    if method:
-        assert finding.location == method_location(plugin, method)
+    assert finding.fix == fix(key)
+    assert finding.cause.endswith(cause(key).replace("{arguments}", arguments))
+    assert finding.cause.startswith(f"`{state}` ") or not state
+    if line:
+        assert finding.location == line_with(plugin, line)
 
 
 @pytest.mark.parametrize(
     ("identity", "code", "key", "readers", "line"),
     [
-        ("v1-StaleOnDecline", "LP202", "replace", "v1", "update_state"),
+        ("v1-StaleOnDecline", "LP202", "replace", "v1", ""),
         ("v2-BehindItsText", "LP202", "read", "v2", "torch.where(locked"),
         ("v2-RequestsForRows", "LP804", "drafts", "v2", "logits[row, ids] = -INF"),
-        ("portable-KeepsBesideItsColumns", "LP202", "replace", "portable", "admit"),
-        ("portable-LastAdmitted", "LP201", "company", "portable", "logits[:, 5] += self.last"),
+        ("portable-KeepsBesideItsColumns", "LP202", "replace", "portable", ""),
+        ("portable-LastAdmitted", "LP201", "common", "portable", "self.last = request.params.amount"),
         ("portable-IndexForSlots", "LP201", "company", "portable", "logits[:, 5] += self.amount.all"),
-        ("adapter-LateBinding", "LP201", "company", "adapter", "logits[5] += self.amount"),
+        ("adapter-LateBinding", "LP201", "common", "adapter", "self.amount ="),
         ("adapter-CountsDrafts", "LP804", "drafts", "adapter", ""),
         ("adapter-CountsDrafts", "LP809", "drafts", "adapter", ""),
         ("v1-AddsLast", "LP206", "order", "v1", ""),
@@ -83,7 +87,8 @@ def test_a_fix_is_for_its_reader_and_the_line_is_the_statement_or_the_books(
     identity: str, code: str, key: str, readers: str, line: str
 ) -> None:
     plugin, finding = found(identity, code)
-    assert finding.fix == fix(key, readers)
+    name = finding.cause.partition("`")[2].partition("`")[0]
+    assert finding.fix == fix(key, readers).replace("{name}", name)
     assert (finding.cause == cause("read")) == (key == "read")
     assert finding.cause not in [cause(experiment) for experiment in EXPERIMENTS if experiment != key]
     if line:
@@ -93,8 +98,8 @@ def test_a_fix_is_for_its_reader_and_the_line_is_the_statement_or_the_books(
 @pytest.mark.parametrize(
     ("identity", "code", "text"),
     [
-        ("adapter-CountsItsCalls", "LP303", "def __call__("),
-        ("adapter-OwnTemperature", "LP306", "def apply("),
+        ("adapter-CountsItsCalls", "LP303", "self.calls += 1"),
+        ("adapter-OwnTemperature", "LP306", "return (logits - logits.max())"),
         ("adapter-AppendsGuess", "LP502", "def apply("),
         ("adapter-ClassCache", "LP108", "def new_req_logits_processor("),
         ("v1-ShortIds", "LP221", "def apply("),

@@ -1,0 +1,441 @@
+"""The state at fault, found by experiment: set back to the request's own value, it makes the row right."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import reprlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from types import CellType, FunctionType, MethodType, ModuleType
+from typing import Any, Final, Protocol
+
+import numpy as np
+import torch
+from lpkit.runtime import Request
+
+from lpkit_conformance.expectation.compare import Mismatch, first_difference
+from lpkit_conformance.expectation.solo import solo_runs
+from lpkit_conformance.explanation import advice
+from lpkit_conformance.explanation.writes import Writes
+from lpkit_conformance.hosts import Driver, Host, Observation, PluginError
+from lpkit_conformance.hosts.requests import make_active
+from lpkit_conformance.instruments.module_state import owners
+from lpkit_conformance.programs.generate import Op, Step
+from lpkit_conformance.subject.subject import Subject
+
+MISSING: Final = object()
+"""In place of a value that is not there."""
+
+ABSENT: Final = "missing"
+"""The text of a value that is not there."""
+
+MOST_PARTS = 32
+"""Parts of one value that are tried, each in a run of its own."""
+
+MOST_LEVELS = 5
+
+CALLABLES = "self._calls"
+"""The callables of ``lpkit.AdapterLogitsProcessor``: only what is inside them is the author's."""
+
+DATA = (dict, list, set, int, float, str, bool, tuple, type(None), torch.Tensor, np.ndarray)
+"""Types of values that modules and classes keep for instances."""
+
+MakeHost = Callable[[Subject, int], Host]
+Path = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Culprit:
+    """State that makes a request's row wrong.
+
+    Attributes:
+        name: as the author writes it.
+        value, own: its value, and the value that makes the row right, as short texts; empty if they are long.
+        holder: the request that it belongs to; empty if no other request's value is the same.
+        common: True if it is one value for all requests.
+        line: ``file:line`` of the last write to it, or of the branch that did not write; empty if unknown.
+    """
+
+    name: str
+    value: str
+    own: str
+    holder: str
+    common: bool
+    line: str
+
+    def cause(self, request: str) -> str:
+        """Return what is wrong, with the proof; ``request``: the one whose row is wrong."""
+        held = f"{self.holder}'s" if self.holder else "not its own"
+        value = f"{self.value}, {held}" if self.value else held
+        key = "missing" if self.value == ABSENT else "left" if self.own == ABSENT else "held"
+        own = f", {self.own}," if self.own else ""
+        texts = {"name": self.name, "value": value, "own": own, "request": request}
+        return advice.cause(key, "culprit").format(**texts)
+
+
+def find_culprit(
+    subject: Subject, ops: Sequence[Op], max_num_seqs: int, mismatch: Mismatch, make_host: MakeHost
+) -> Culprit | None:
+    """Return the state at fault; None if no state alone is, or what ``apply`` makes of it is at fault.
+
+    The request's own values are those of a new instance in which nobody else uses the plugin, or else of an instance
+    that serves the request alone from its arrival on.
+    """
+    for own in (_in_its_place, _from_its_arrival):
+        scene = _Scene(subject, ops, max_num_seqs, mismatch, make_host, own)
+        with contextlib.suppress(Exception):  # whatever the plugin or its objects raise: a clue is being looked for
+            path: Path = ()
+            for _ in range(MOST_LEVELS):
+                keys = scene.needed(path)
+                if len(keys) != 1:
+                    break
+                path = (*path, *keys)
+            if path and (path[0] != CALLABLES or len(path) > 2):
+                return scene.culprit(path)
+    return None
+
+
+class Standing(Protocol):
+    """A batch in which ``apply`` can be called again: :class:`lpkit_conformance.activity.stand.Standing`."""
+
+    @property
+    def driver(self) -> Driver: ...
+    @property
+    def logits(self) -> torch.Tensor: ...
+    @property
+    def again(self) -> Callable[[torch.Tensor], Any]: ...
+
+
+def advancing(cls: Any, standing: Standing) -> tuple[str, str]:
+    """Return the name of the state that ``apply`` changes and depends on, and ``file:line`` of the write; else empty.
+
+    ``cls``: the plugin's class.
+    """
+
+    def apply() -> torch.Tensor:
+        found: torch.Tensor = standing.again(standing.logits.clone())
+        return found
+
+    with contextlib.suppress(Exception):  # as above
+        root = _Parts.of(standing.driver.processor, list(owners(cls)))
+        leaves = [(parts, name, copy.deepcopy(parts.get(name))) for parts, name in _leaves(root)]
+        first = apply().clone()
+        changed = [leaf for leaf in leaves if not _same(leaf[0].get(leaf[1]), leaf[2])]
+        for name in dict.fromkeys(name for _, name, _ in changed):
+            of_name = [(parts, value) for parts, other, value in changed if other == name]
+            for parts, value in of_name:
+                parts.put_value(name, copy.deepcopy(value))
+            if torch.equal(apply(), first):
+                writes = Writes(name, 0)
+                with writes.around("apply", (), functools.partial(of_name[0][0].get, name)):
+                    apply()
+                return name, writes.line
+    return "", ""
+
+
+class _Scene:
+    """The failing step, which is run again with parts of the instance set back."""
+
+    def __init__(
+        self,
+        subject: Subject,
+        ops: Sequence[Op],
+        max_num_seqs: int,
+        mismatch: Mismatch,
+        make_host: MakeHost,
+        own: Callable[[_Scene, Host, Request | None], Any],
+    ) -> None:
+        self.subject, self.ops, self.size, self.mismatch, self.make_host = (
+            subject,
+            ops,
+            max_num_seqs,
+            mismatch,
+            make_host,
+        )
+        self._instance = own
+        self._position = 0
+        self._owners = list(owners(subject.plugin.cls))
+
+    def needed(self, path: Path) -> list[str]:
+        """Return the fewest parts of the value at ``path`` that make the row right when they are set back."""
+        found: list[str] = []
+
+        def look(host: Host) -> None:
+            here, own = self._parts(host.driver.processor, path), self._own(host, path)
+            names = {**here.places, **own.places}
+            found[:] = [name for name in names if not _same(here.get(name), own.get(name))]
+
+        self._row_right(look)
+        # What is private may hold objects that refer to the instance: it is tried last, and given up first.
+        keys = sorted(found, key=lambda key: not key.startswith("self._"))
+        if len(keys) > MOST_PARTS:
+            return []
+        for key in reversed(keys):
+            if self._right_with(path, [key]):
+                return [key]
+        if len(keys) < 2 or not self._right_with(path, keys):
+            return []
+        for key in list(keys):
+            rest = [other for other in keys if other != key]
+            if rest and self._right_with(path, rest):
+                keys = rest
+        return keys
+
+    def culprit(self, path: Path) -> Culprit:
+        """Describe the value at ``path``."""
+        *outer, name = path
+        found: list[Culprit] = []
+
+        def look(host: Host) -> None:
+            wrong = self._parts(host.driver.processor, outer).get(name)
+            right = self._own(host, outer).get(name)
+            entries = isinstance(wrong, dict) or getattr(wrong, "ndim", 0) > 0
+            holder = self._holder(host, path, wrong, right)
+            found.append(Culprit(name, _short(wrong), _short(right), holder, len(path) == 1 and not entries, ""))
+
+        self._row_right(look)
+        writes = Writes(name, self._position)
+
+        def around(host: Host, method: str, args: tuple[Any, ...]) -> contextlib.AbstractContextManager[None]:
+            def value() -> Any:
+                return self._parts(host.driver.processor, outer).get(name)
+
+            return writes.around(method, args, value)
+
+        self._row_right(lambda host: None, around)
+        return Culprit(**{**vars(found[0]), "line": writes.line})
+
+    def _right_with(self, path: Path, names: Sequence[str]) -> bool:
+        def set_back(host: Host) -> None:
+            here, own = self._parts(host.driver.processor, path), self._own(host, path)
+            for name in names:
+                here.put(name, own)
+
+        try:
+            return self._row_right(set_back)
+        except PluginError:
+            return False
+
+    def _row_right(
+        self,
+        change: Callable[[Host], None],
+        around: Callable[[Host, str, tuple[Any, ...]], contextlib.AbstractContextManager[None]] | None = None,
+    ) -> bool:
+        """Run the program with a change right before the failing ``apply``; True if the row is right then."""
+
+        @contextlib.contextmanager
+        def watch(method: str, args: tuple[Any, ...]) -> Iterator[None]:
+            if method == "apply" and host.step == self.mismatch.step:
+                self._position = host.position(self.mismatch.row, self.mismatch.request)
+                change(host)
+            with around(host, method, args) if around else contextlib.nullcontext():
+                yield
+
+        with self.subject.as_imported():
+            host = self.make_host(self.subject, self.size)
+            with host.driver.watched(watch):
+                for seen in host.run(self.ops):
+                    if seen.step == self.mismatch.step and any(
+                        row.request == self.mismatch.request for row in seen.rows
+                    ):
+                        return self._judged(host, seen)
+        return False
+
+    def _judged(self, host: Host, seen: Observation) -> bool:
+        solo = solo_runs(self.subject)
+        solo.prepare(host.pool.requests)
+        for row, item in enumerate(seen.rows):
+            if item.request == self.mismatch.request and not item.discarded:
+                expected = solo.expected(item.request, item.position)
+                one = slice(row, row + 1)
+                if expected is None or first_difference(seen.before[one], expected.unsqueeze(0), seen.after[one]):
+                    return False
+        return True
+
+    def _own(self, host: Host, path: Sequence[str], occupant: Request | None = None) -> _Parts:
+        """Return the parts of an instance with the request's own values; ``occupant``: another request in its place."""
+        with self.subject.as_imported():
+            return self._parts(self._instance(self, host, occupant), path).copied()
+
+    def _parts(self, processor: Any, path: Sequence[str]) -> _Parts:
+        found = _Parts.of(processor, self._owners)
+        for name in path:
+            found = _parts_of(name, found.get(name), self._position)
+        return found
+
+    def _holder(self, host: Host, path: Path, wrong: Any, right: Any) -> str:
+        """Return the other request whose own value is the wrong one."""
+        for name, active in host.pool.requests.items():
+            if name == self.mismatch.request or active.variant is None or wrong is MISSING:
+                continue
+            occupant = make_active(self.subject, active.arrived, host.pool.requests.get).request
+            occupant.request_id, occupant.output_token_ids = self.mismatch.request, list(active.committed)
+            with contextlib.suppress(Exception):
+                if _same(wrong, self._own(host, path[:-1], occupant).get(path[-1])):
+                    return name
+        return ""
+
+
+def _in_its_place(scene: _Scene, host: Host, occupant: Request | None) -> Any:
+    """Return a new instance on the failing engine, in which no other request uses the plugin."""
+    stranger = scene.subject.params(None)
+
+    def alter(request: Request) -> Request:
+        if request.request_id == scene.mismatch.request:
+            return occupant or request
+        other = copy.copy(request)
+        other.params = stranger
+        return other
+
+    driver = host.anew(alter)
+    assert driver is not None
+    return driver.processor
+
+
+def _from_its_arrival(scene: _Scene, host: Host, occupant: Request | None) -> Any:
+    """Return an instance that serves the request alone, just before it applies the failing step."""
+    if occupant is not None:
+        return None
+    request = scene.mismatch.request
+    lone = scene.make_host(scene.subject, scene.size)
+
+    @contextlib.contextmanager
+    def watch(method: str, args: tuple[Any, ...]) -> Iterator[None]:
+        if method == "apply" and lone.pool.requests[request].request.total_len == scene.mismatch.position:
+            raise _Reached
+        yield
+
+    with contextlib.suppress(_Reached), lone.driver.watched(watch):
+        for _ in lone.run([host.pool.requests[request].arrived, Step(scene.mismatch.position)]):
+            pass
+    return lone.driver.processor
+
+
+class _Reached(Exception):
+    """An instance has come to the step in question."""
+
+
+# -- parts -------------------------------------------------------------------------------------------------------
+
+
+class _Parts:
+    """What a value consists of, by the names that the author uses: attributes, entries, variables of a function.
+
+    Attributes:
+        places: by name, the object and the key that hold each.
+        home: the object that gets parts that are missing.
+    """
+
+    def __init__(self, home: Any = None) -> None:
+        self.home = home
+        self.places: dict[str, tuple[Any, Any]] = {}
+        self._copies: dict[str, Any] = {}
+
+    @classmethod
+    def of(cls, processor: Any, shared: Sequence[Any]) -> _Parts:
+        """Return the parts of an instance, and the data of these modules and classes."""
+        found = cls()
+        found.add_attributes("self", processor)
+        for owner in shared:
+            for name, value in vars(owner).items():
+                if type(value) in DATA and not name.startswith("__"):
+                    found.places[f"{owner.__name__}.{name}"] = owner, name
+        return found
+
+    def get(self, name: str) -> Any:
+        if name in self._copies or name not in self.places:
+            return self._copies.get(name, MISSING)
+        owner, key = self.places[name]
+        if isinstance(owner, CellType):
+            return owner.cell_contents
+        return getattr(owner, key) if isinstance(owner, type | ModuleType) else owner[key]
+
+    def copied(self) -> _Parts:
+        """Return the same with the values as they are now."""
+        self._copies = {name: _copied(self.get(name)) for name in self.places}
+        return self
+
+    def put(self, name: str, source: _Parts) -> None:
+        """Take a part over from ``source``, also if one of the two lacks it."""
+        self.places.setdefault(name, (self.home, source.places.get(name, (None, None))[1]))
+        self.put_value(name, source.get(name))
+
+    def put_value(self, name: str, value: Any) -> None:
+        owner, key = self.places[name]
+        if isinstance(owner, CellType):
+            owner.cell_contents = value
+        elif isinstance(owner, type | ModuleType):
+            setattr(owner, key, value)
+        elif value is MISSING:
+            del owner[key]
+        else:
+            owner[key] = value
+
+    def add_attributes(self, path: str, owner: Any) -> None:
+        self.home = vars(owner)
+        for name, value in self.home.items():
+            if not type(value).__module__.startswith("lpkit."):
+                self.places[f"{path}.{name}"] = self.home, name
+
+
+def _parts_of(path: str, value: Any, position: int) -> _Parts:
+    """Return the parts of a value; of lists and arrays only the entry at ``position``."""
+    found = _Parts(value)
+    if isinstance(value, dict):
+        found.places = {f"{path}[{key!r}]": (value, key) for key in value}
+    elif isinstance(value, list | torch.Tensor | np.ndarray):
+        if getattr(value, "ndim", 1) > 0 and position < len(value):
+            found.places = {f"{path}[{position}]": (value, position)}
+    elif isinstance(value, functools.partial):
+        return _parts_of(path, value.func, position)
+    elif isinstance(value, MethodType):
+        found.add_attributes("self", value.__self__)
+    elif isinstance(value, FunctionType):
+        cells = zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)
+        found.places = {name: (cell, None) for name, cell in cells if name != "self"}
+    elif hasattr(value, "__dict__"):
+        found.add_attributes("self" if callable(value) else path, value)
+    return found
+
+
+def _leaves(parts: _Parts, depth: int = MOST_LEVELS) -> Iterator[tuple[_Parts, str]]:
+    """Yield the parts that are data, those of callables and objects included."""
+    for name in list(parts.places)[:MOST_PARTS]:
+        value = parts.get(name)
+        if isinstance(value, DATA) and not (isinstance(value, dict) and any(map(callable, value.values()))):
+            yield parts, name
+        elif depth:
+            yield from _leaves(_parts_of(name, value, 0), depth - 1)
+
+
+def _copied(value: Any) -> Any:
+    """Return a container's or an array's content as it is now."""
+    if isinstance(value, torch.Tensor):
+        return value.clone()
+    return value.copy() if isinstance(value, dict | list | set | np.ndarray) else value
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+        return one.shape == other.shape and torch.equal(one, other)
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        return bool(np.array_equal(one, other))
+    if type(one) is type(other) and isinstance(one, dict):
+        return one.keys() == other.keys() and all(_same(value, other[key]) for key, value in one.items())
+    if type(one) is type(other) and isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(_same, one, other))
+    try:
+        return one is other or bool(one == other)
+    except Exception:  # objects of the plugin may refuse to be compared
+        return False
+
+
+def _short(value: Any) -> str:
+    if value is MISSING:
+        return ABSENT
+    if isinstance(value, torch.Tensor | np.ndarray):
+        return str(value.item()) if value.ndim == 0 else ""
+    text = reprlib.repr(value)
+    return "" if "object at" in text or "<" in text else text

@@ -1,0 +1,139 @@
+"""The author's line that wrote a value, or the branch that failed to: found by following the lines of a failing run."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import linecache
+import re
+import sys
+from collections.abc import Callable, Iterator
+from functools import cache
+from types import CodeType, FrameType
+from typing import Any, NamedTuple
+
+import torch
+
+from lpkit_conformance.instruments.author_lines import is_authors
+
+_is_authors = cache(is_authors)
+
+
+class Line(NamedTuple):
+    """A line that ran, and the function that it is in."""
+
+    code: CodeType
+    number: int
+
+    @property
+    def text(self) -> str:
+        return linecache.getline(self.code.co_filename, self.number)
+
+    def __str__(self) -> str:
+        return f"{self.code.co_filename}:{self.number}"
+
+
+class Writes:
+    """Follows the calls of a plugin, and notes the lines that change one value.
+
+    Args:
+        name: of the value, as the author writes it.
+        position: the row or slot of the request that is wrong.
+    """
+
+    def __init__(self, name: str, position: int) -> None:
+        attribute = re.escape(re.sub(r"\[.*", "", name).rpartition(".")[2])
+        self._named = re.compile(rf"\.{attribute}\b" if "." in name else rf"\b{attribute}\b")
+        self._position = position
+        self._last: Line | None = None
+        self._entered: list[Line] = []
+        self._line: Line | None = None
+
+    @property
+    def line(self) -> str:
+        """``file:line`` of the last write since the request came to its position, or of what went past the write."""
+        found = self._last or self._omission()
+        return str(found) if found else ""
+
+    @contextlib.contextmanager
+    def around(self, method: str, args: tuple[Any, ...], value: Callable[[], Any]) -> Iterator[None]:
+        """Follow one call; ``value`` returns the value as it is at any time."""
+        self._line = None
+        if entering := self._enters(method, args):
+            self._last, self._entered = None, []
+        before = _print(value())
+
+        def look() -> None:
+            nonlocal before
+            now = _print(value())
+            if now != before and self._line is not None:
+                self._last = self._line
+            before = now
+
+        def follow(frame: FrameType, event: str, _: Any) -> Any:
+            if not _is_authors(frame.f_code.co_filename):
+                return None
+            look()
+            if event == "line":
+                self._line = Line(frame.f_code, frame.f_lineno)
+                if entering:
+                    self._entered.append(self._line)
+            elif event == "return" and frame.f_back is not None and _is_authors(frame.f_back.f_code.co_filename):
+                self._line = Line(frame.f_back.f_code, frame.f_back.f_lineno)
+            return follow
+
+        outer = sys.gettrace()
+        sys.settrace(follow)
+        try:
+            yield
+        finally:
+            sys.settrace(outer)
+            look()
+
+    def _enters(self, method: str, args: tuple[Any, ...]) -> bool:
+        """True if a request comes to the position in this call."""
+        if method == "add_request":
+            return bool(args[0] == self._position)
+        update = args[0] if method == "update_state" else None
+        if update is None:
+            return False
+        moved = [row for move in update.moved for row in move[:2]]
+        return self._position in [*(item[0] for item in update.added), *moved]
+
+    def _omission(self) -> Line | None:
+        """Return the line that names the value and leaves it, or the branch around a write that did not run."""
+        naming = [line for line in self._entered if self._named.search(line.text)]
+        if naming:
+            return naming[-1]
+        for code in dict.fromkeys(line.code for line in reversed(self._entered)):
+            ran = [line for line in self._entered if line.code is code]
+            writes = [number for number in _lines_of(code) if self._named.search(Line(code, number).text)]
+            if writes:
+                around = [number for number in _branches(code, writes[0]) if Line(code, number) in ran]
+                return Line(code, around[-1]) if around else ran[-1]
+        return None
+
+
+def _lines_of(code: CodeType) -> list[int]:
+    return sorted({number for _, _, number in code.co_lines() if number})
+
+
+def _branches(code: CodeType, number: int) -> list[int]:
+    """Return the lines of the ``if`` statements around a line, the outermost first."""
+    source = "".join(linecache.getlines(code.co_filename))
+    return [
+        node.lineno
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.If) and code.co_firstlineno <= node.lineno < number <= (node.end_lineno or 0)
+    ]
+
+
+def _print(value: Any) -> Any:
+    """Return what can be compared with a later value."""
+    if isinstance(value, torch.Tensor):
+        return value.tolist() if value.numel() < 4096 else value.sum().item()
+    if isinstance(value, dict):
+        return {key: _print(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_print(item) for item in value]
+    return value if isinstance(value, int | float | str | bool | None) else repr(value)

@@ -1,0 +1,91 @@
+"""What is advice rather than a failure, and what only one check says."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import lpkit
+import pytest
+import torch
+import zoo
+from lpkit_conformance.catalogue import all_checks
+from lpkit_conformance.explanation.advice import fix
+from lpkit_conformance.settings.cases import Case
+from lpkit_conformance.settings.plan import Plan
+from lpkit_conformance.suite.in_process import Session
+from lpkit_conformance.testing import compute_check
+from zoo.bases import Dense, Simple
+
+
+class ForcesAToken(Simple):
+    """Leaves a row one token, masked or not."""
+
+    def make(self, amount: float, params: Any) -> Callable[..., torch.Tensor]:
+        def apply(output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
+            logits.fill_(-math.inf)
+            logits[4] = amount
+            return logits
+
+        return apply
+
+
+class AnswersNothing(Dense):
+    def admit(self, request: lpkit.Request) -> bool:
+        super().admit(request)
+        return None  # type: ignore[return-value]
+
+
+class Divides(Dense):
+    def admit(self, request: lpkit.Request) -> bool:
+        return bool(1 / (request.params.amount - request.params.amount))
+
+
+def test_a_forced_token_that_was_masked_is_advice_with_a_fix_that_empties_no_row() -> None:
+    result = compute_check("LP305", ForcesAToken, case=ForcesAToken.CASE)
+    assert (result.status, result.finding and result.finding.fix) == ("advice", fix("forced", "LP305"))
+    assert result.finding and result.finding.location.startswith(__file__)
+
+
+@pytest.mark.parametrize(
+    ("cls", "said"),
+    [(AnswersNothing, "`admit` returns None"), (Divides, "declined because of an exception (ZeroDivisionError")],
+)
+def test_an_admit_that_lets_nobody_in_fails_one_check(cls: Any, said: str) -> None:
+    specimen = zoo.Specimen(cls.__name__, cls, "portable", zoo.specimen("portable-LastAdmitted").case, "")
+    results = zoo.run_all(specimen, select=("LP113", "LP201", "LP603"))
+    assert {result.code for result in results if result.status == "failed"} == {"LP113"}
+    failed = next(result for result in results if result.status == "failed")
+    assert said in failed.message
+    assert failed.finding and failed.finding.location.startswith(__file__)
+
+
+class OneLimit(lpkit.LogitsProcessor):
+    """The tutorial's mistake: the limit is a plain attribute."""
+
+    history = "length"
+
+    class Params(lpkit.Params, prefix="limit_"):
+        token: lpkit.TokenId
+        after: int = lpkit.Field(0, ge=0)
+
+    token = lpkit.column(torch.int64)
+
+    def admit(self, request: lpkit.Request[Params]) -> bool:
+        self.token[request.slot] = request.params.token
+        self.limit = request.params.after
+        return True
+
+    def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
+        ids = self.token[rows].unsqueeze(1)
+        logits[ids] = logits[ids] + (rows.output_len - self.limit).clamp(min=0).unsqueeze(1)
+
+
+def test_a_quick_run_fails_the_mistake_that_only_a_later_case_shows() -> None:
+    cases = ({"extra_args": {"limit_token": 7}}, {"extra_args": {"limit_token": 0, "limit_after": 2}})
+    quick = tuple(check.code for check in all_checks() if check.quick)
+    plan = Plan(cases=tuple(map(Case.parse, cases)), select=quick, quick=True, alone=True)
+    failed = [result for result in Session("x", OneLimit, plan).results() if result.status == "failed"]
+    assert {result.code for result in failed} == {"LP201"}
+    assert failed[0].finding and failed[0].finding.cause.startswith("`self.limit` is 2, ")
