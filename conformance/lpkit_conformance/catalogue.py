@@ -130,20 +130,27 @@ def inactive(results: Iterable[CheckResult]) -> bool:
 
 
 def one_report_each(results: Sequence[CheckResult]) -> tuple[CheckResult, ...]:
-    """Report each exception of the plugin once, by the first of these results that met it.
+    """Report each exception of the plugin, and each state at fault, once: by the first of these results that met it.
 
-    Other failures with this exception, and the results that they block, become blocked by that check. ``results`` are
-    in the order of a whole run, independent of the order of execution.
+    Other failures with this root, failures that a suspect explains, and the results that they block, become blocked by
+    that check. ``results`` are in the order of a whole run, independent of the order of execution.
     """
+    failed = [result for result in results if result.status == "failed"]  # advice must not hide a failure
+    of_host = {(result.code, result.host): result for result in failed}
     first: dict[tuple[str, str], str] = {}
-    for result in results:
-        if result.status == "failed" and result.finding and result.finding.raised:  # advice must not hide a failure
-            first.setdefault(result.finding.raised, result.code)
     roots: dict[tuple[str, str], str] = {}
+    for result in failed:
+        met = result.finding.root if result.finding else None
+        for code in by_code()[result.code].suspects:
+            suspect = of_host.get((code, result.host))
+            if suspect and suspect.finding and (met is None or met == suspect.finding.root):
+                roots[result.code, result.host] = code
+        if met and (result.code, result.host) not in roots:
+            first.setdefault(met, result.code)
     for result in results:
-        met = result.finding.raised if result.finding else None
+        met = result.finding.root if result.finding else None
         if met in first and first[met] != result.code:
-            roots[result.code, result.host] = first[met]
+            roots.setdefault((result.code, result.host), first[met])
 
     def told(result: CheckResult) -> CheckResult:
         root = roots.get((result.code, result.host))

@@ -33,6 +33,7 @@ class Finding:
         scenario: input for `lpkit replay`, without target, check and host.
         saved: the file that holds it for `lpkit replay`, once it is saved.
         exception: the type of the plugin's exception, if the exception is the defect.
+        state: the attribute or variable at fault, as the author writes it, if an experiment proved it.
     """
 
     summary: str
@@ -49,11 +50,13 @@ class Finding:
     scenario: dict[str, Any] | None = None
     saved: str = ""
     exception: str = ""
+    state: str = ""
 
     @property
-    def raised(self) -> tuple[str, str] | None:
-        """Type and line of the plugin's exception. Equal values have one cause, independent of the check."""
-        return (self.exception, self.location) if self.exception and self.location else None
+    def root(self) -> tuple[str, str] | None:
+        """The exception or the state, and its line. Equal values have one cause, independent of the check."""
+        what = self.exception or self.state.partition("[")[0]
+        return (what, self.location) if what and self.location else None
 
     @property
     def replayable(self) -> str:

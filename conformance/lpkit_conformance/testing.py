@@ -200,7 +200,7 @@ class BoundCheck:
         from lpkit_conformance.report.text import check_lines
 
         __tracebackhide__ = True
-        met = result.finding.raised if result.finding else None
+        met = result.finding.root if result.finding else None
         for said in (result.said, *([met] if met else [])):
             first = self._run.reported.setdefault(said, result.label)
             if first != result.label:

@@ -165,7 +165,6 @@ def test_the_suspects_show_every_kind_of_outcome(report) -> None:
     [
         ("test_them.test_forgets", {"LP202[v1]": "xfail"}),
         ("test_them.test_good", {"LP202[v1]": "failure"}),  # an announced failure that does not come
-        ("test_them.test_inactive", {"LP201[v1]": "failure", "LP001": "passed"}),
         ("TestGood.test_conformance", {"LP001": "passed", "LP101[v1]": "passed", "LP201[v1]": "passed"}),
         pytest.param("test_a.test_neighbour", {"": "skipped"}, marks=needs_absence),  # it sees no stand-in for vLLM
         pytest.param("test_z.test_neighbour", {"": "skipped"}, marks=needs_absence),
@@ -173,6 +172,13 @@ def test_the_suspects_show_every_kind_of_outcome(report) -> None:
 )
 def test_each_kind_of_outcome_is_the_one_of_its_test(outcomes, test: str, expected: dict[str, str]) -> None:
     assert expected.items() <= outcomes[test].items()
+
+
+def test_a_plugin_that_never_acts_is_one_failing_test(outcomes) -> None:
+    needing = ("LP2", "LP302")
+    kinds = [kind for label, kind in outcomes["test_them.test_inactive"].items() if label.startswith(needing)]
+    assert sorted(set(kinds)) == ["failure", "skipped"]
+    assert kinds.count("failure") == 1
 
 
 def test_a_target_that_cannot_be_loaded_is_one_failing_test(outcomes, report) -> None:

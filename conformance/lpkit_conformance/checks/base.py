@@ -47,6 +47,8 @@ class Rule(ABC):
         own_exceptions: methods whose exceptions break this very rule, so that its fix helps. An exception of another
             method gets general advice.
         quick: how ``lpkit check --quick`` runs it: with the first case, with each case, or not at all (empty).
+        suspects: codes of checks that report the cause of its failures if they fail, too, unless the experiments prove
+            another state to be at fault.
         since: the first vLLM release that makes the calls in question; None: all supported releases.
         replays: True if it judges a given trace or given requests (``lpkit check --trace``).
         judges_processes: True if it reports the processes that the plugin leaves running.
@@ -66,6 +68,7 @@ class Rule(ABC):
     method: ClassVar[str | Mapping[str, str]] = "apply"
     own_exceptions: ClassVar[tuple[str, ...]] = ()
     quick: ClassVar[Literal["", "first", "each"]] = ""
+    suspects: ClassVar[tuple[str, ...]] = ()
     since: ClassVar[Release | None] = None
     replays: ClassVar[bool] = False
     judges_processes: ClassVar[bool] = False

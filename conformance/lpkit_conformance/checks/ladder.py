@@ -22,6 +22,7 @@ class LadderCheck(Check):
     hazard: ClassVar[Hazard | None] = None
     needs_action: ClassVar[bool] = True
     requires: ClassVar[tuple[str, ...]] = ("LP101", "LP301", "LP201")
+    suspects: ClassVar[tuple[str, ...]] = ("LP303",)
     method = STATE
 
     @abstractmethod

@@ -25,8 +25,8 @@ class LP201(LadderCheck):
     code, name = "LP201", "neighbours"
     quick = "each"
     hazard = "company"
-    # What is shared, random or advanced by calls differs from a request alone in any batch: these say it plainly.
-    requires = ("LP101", "LP301", "LP302", "LP105", "LP303", "LP502", "LP507")
+    # What is shared or random differs from a request alone in any batch: these say it plainly.
+    requires = ("LP101", "LP301", "LP302", "LP502", "LP507", "LP601")
 
     def programs(self, subject: Subject) -> Iterator[Program]:
         yield program("six together", mixed_arrivals(6), Step(4))
@@ -269,7 +269,7 @@ class LP210(LadderCheck):
 
     code, name = "LP210", "twins"
     hazard = "twins"
-    requires = ("LP201", "LP504")
+    requires = ("LP201", "LP504", "LP105")
 
     def programs(self, subject: Subject) -> Iterator[Program]:
         yield program(
@@ -296,7 +296,7 @@ class LP211(LadderCheck):
 
     code, name = "LP211", "resume"
     hazard = "resume"
-    requires = ("LP201", "LP202", "LP212", "LP214")
+    requires = ("LP201", "LP202", "LP212", "LP214", "LP105")
 
     def programs(self, subject: Subject) -> Iterator[Program]:
         for new_list in (False, True):
@@ -327,7 +327,7 @@ class LP212(LadderCheck):
 
     code, name = "LP212", "partial-prefill"
     hazard = "prefill"
-    requires = ("LP201", "LP213")
+    requires = ("LP201", "LP213", "LP303")
 
     def programs(self, subject: Subject) -> Iterator[Program]:
         yield program("two chunks", [Arrive("a", 0, 9, chunks=2), Arrive("b", 1), Step(6)])

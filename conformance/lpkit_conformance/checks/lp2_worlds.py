@@ -44,7 +44,7 @@ class LP221(Check):
     """
 
     code, name, hosts, method = "LP221", "other-engines", RUNNER_HOSTS, STATE
-    requires = ("LP101", "LP301", "LP201", "LP207", "LP214")
+    requires = ("LP101", "LP301", "LP201", "LP207", "LP214", "LP105", "LP303")
 
     def run(self, subject: Subject) -> str | None:
         refused = [world.name for world in WORLDS if not works(subject, world)]

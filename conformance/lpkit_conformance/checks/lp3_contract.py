@@ -174,7 +174,8 @@ class LP303(ContractCheck):
         for standing in self.standings(subject):  # new ones: those that were judged have advanced
             name, line = culprit.advancing(subject.plugin.cls, standing)
             if name:
-                return replace(finding, cause=advice.cause("advances", self.code).format(name=name), location=line)
+                cause = advice.cause("advances", self.code).format(name=name)
+                return replace(finding, cause=cause, location=line, state=name)
         return finding
 
 
@@ -298,7 +299,7 @@ class LP307(ContractCheck):
     """
 
     code, name = "LP307", "leaves-a-token"
-    requires = ("LP101", "LP301", "LP201", "LP306")
+    requires = ("LP101", "LP301", "LP201", "LP303", "LP306")
 
     def judge(self, subject: Subject, logits: torch.Tensor, again: stand.Apply) -> str | None:
         for label, rows in adversarial(logits).items():

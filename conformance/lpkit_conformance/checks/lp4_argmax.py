@@ -119,7 +119,7 @@ class LP403(Check):
     """
 
     code, name, hosts = "LP403", "runners-agree", ()
-    requires = ("LP001", "LP101", "LP301", "LP201", "LP113")
+    requires = ("LP001", "LP101", "LP301", "LP201", "LP303", "LP113")
     needs_action = True
 
     def run(self, subject: Subject) -> str | None:

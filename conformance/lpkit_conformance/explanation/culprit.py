@@ -36,6 +36,9 @@ MOST_PARTS = 32
 
 MOST_LEVELS = 5
 
+ENTRY = "[#]"
+"""The entry of the request's own row or slot, in a name."""
+
 CALLABLES = "self._calls"
 """The callables of ``lpkit.AdapterLogitsProcessor``: only what is inside them is the author's."""
 
@@ -121,7 +124,10 @@ def advancing(cls: Any, standing: Standing) -> tuple[str, str]:
     with contextlib.suppress(Exception):  # as above
         root = _Parts.of(standing.driver.processor, list(owners(cls)))
         leaves = [(parts, name, copy.deepcopy(parts.get(name))) for parts, name in _leaves(root)]
+        leaves = [leaf for leaf in leaves if _same(leaf[0].get(leaf[1]), leaf[2])]  # the others cannot be compared
         first = apply().clone()
+        if torch.equal(apply(), first):
+            return "", ""
         changed = [leaf for leaf in leaves if not _same(leaf[0].get(leaf[1]), leaf[2])]
         for name in dict.fromkeys(name for _, name, _ in changed):
             of_name = [(parts, value) for parts, other, value in changed if other == name]
@@ -191,9 +197,10 @@ class _Scene:
         def look(host: Host) -> None:
             wrong = self._parts(host.driver.processor, outer).get(name)
             right = self._own(host, outer).get(name)
-            entries = isinstance(wrong, dict) or getattr(wrong, "ndim", 0) > 0
+            common = len(path) == 1 and ENTRY not in name and not isinstance(wrong, dict)
+            shown = name.replace(ENTRY, f"[{self._place(host.driver.processor)}]")
             holder = self._holder(host, path, wrong, right)
-            found.append(Culprit(name, _short(wrong), _short(right), holder, len(path) == 1 and not entries, ""))
+            found.append(Culprit(shown, _short(wrong), _short(right), holder, common, ""))
 
         self._row_right(look)
         writes = Writes(name, self._position)
@@ -261,9 +268,27 @@ class _Scene:
 
     def _parts(self, processor: Any, path: Sequence[str]) -> _Parts:
         found = _Parts.of(processor, self._owners)
+        position = self._place(processor)
+        for name, value in [(name, found.get(name)) for name in found.places if name != CALLABLES]:
+            if self._by_position(value):
+                del found.places[name]
+                found.places[name + ENTRY] = value, position
         for name in path:
-            found = _parts_of(name, found.get(name), self._position)
+            found = _parts_of(name, found.get(name), position)
         return found
+
+    def _by_position(self, value: Any) -> bool:
+        """True if a value has an entry for each row or slot: those of other requests are theirs."""
+        if isinstance(value, dict):
+            return all(type(key) is int and 0 <= key <= self.size for key in value)
+        array = isinstance(value, list) or (isinstance(value, torch.Tensor | np.ndarray) and value.ndim > 0)
+        return array and self.size <= len(value) <= self.size + 1
+
+    def _place(self, processor: Any) -> int:
+        """Return the request's row or slot, or the slot that lpkit gave it on V1."""
+        binding = getattr(processor, "_v1", None)
+        entry = binding._ledger.rows.get(self._position) if binding is not None else None
+        return entry.slot if entry is not None else self._position
 
     def _holder(self, host: Host, path: Path, wrong: Any, right: Any) -> str:
         """Return the other request whose own value is the wrong one."""
@@ -350,7 +375,9 @@ class _Parts:
         owner, key = self.places[name]
         if isinstance(owner, CellType):
             return owner.cell_contents
-        return getattr(owner, key) if isinstance(owner, type | ModuleType) else owner[key]
+        if isinstance(owner, type | ModuleType):
+            return getattr(owner, key)
+        return owner.get(key, MISSING) if isinstance(owner, dict) else owner[key]
 
     def copied(self) -> _Parts:
         """Return the same with the values as they are now."""
@@ -369,7 +396,7 @@ class _Parts:
         elif isinstance(owner, type | ModuleType):
             setattr(owner, key, value)
         elif value is MISSING:
-            del owner[key]
+            owner.pop(key, None)
         else:
             owner[key] = value
 
@@ -387,7 +414,7 @@ def _parts_of(path: str, value: Any, position: int) -> _Parts:
         found.places = {f"{path}[{key!r}]": (value, key) for key in value}
     elif isinstance(value, list | torch.Tensor | np.ndarray):
         if getattr(value, "ndim", 1) > 0 and position < len(value):
-            found.places = {f"{path}[{position}]": (value, position)}
+            found.places = {path + ENTRY: (value, position)}
     elif isinstance(value, functools.partial):
         return _parts_of(path, value.func, position)
     elif isinstance(value, MethodType):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import builtins
+import re
+
 from lpkit_conformance.explanation.advice import CAUSES, FIXES
 
 
@@ -11,6 +14,6 @@ def read(kind: str, text: str) -> tuple[str, str]:
         kind = "returned None"
     elif kind in ("AttributeError", "TypeError") and "NoneType" in text:
         kind = "None"
-    elif "object has no attribute" in text:
+    elif (found := re.search(r"'(\w+)' object has no attribute", text)) and not hasattr(builtins, found[1]):
         kind = "missing attribute"
     return CAUSES["exception"].get(kind, ""), FIXES["exception"].get(kind, "")

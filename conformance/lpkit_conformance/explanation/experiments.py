@@ -164,6 +164,7 @@ def blamed(case: Reproduction, passes: Callable[[Reproduction], bool]) -> Findin
     if culprit is not None:
         line = culprit.line or line
         causes.append(culprit.cause(finding.where["request"]))
+        finding = replace(finding, state=culprit.name)
         if culprit.common and culprit.holder:
             finding = replace(finding, fix=advice.fix("common", *readers).replace("{name}", culprit.name))
     if proven is not None and proven.cause:

@@ -37,7 +37,7 @@ class Writes:
     """Follows the calls of a plugin, and notes the lines that change one value.
 
     Args:
-        name: of the value, as the author writes it.
+        name: of the value.
         position: the row or slot of the request that is wrong.
     """
 
@@ -105,24 +105,26 @@ class Writes:
         naming = [line for line in self._entered if self._named.search(line.text)]
         if naming:
             return naming[-1]
+        passed: list[Line] = []
         for code in dict.fromkeys(line.code for line in reversed(self._entered)):
             ran = [line for line in self._entered if line.code is code]
             writes = [number for number in _lines_of(code) if self._named.search(Line(code, number).text)]
-            if writes:
-                around = [number for number in _branches(code, writes[0]) if Line(code, number) in ran]
-                return Line(code, around[-1]) if around else ran[-1]
-        return None
+            around = [line for number in writes for line in _branches(code, number) if line in ran]
+            if around:
+                return around[-1]
+            passed += ran[-1:] if writes else []
+        return passed[0] if passed else None
 
 
 def _lines_of(code: CodeType) -> list[int]:
     return sorted({number for _, _, number in code.co_lines() if number})
 
 
-def _branches(code: CodeType, number: int) -> list[int]:
-    """Return the lines of the ``if`` statements around a line, the outermost first."""
+def _branches(code: CodeType, number: int) -> list[Line]:
+    """Return the ``if`` statements around a line, the outermost first."""
     source = "".join(linecache.getlines(code.co_filename))
     return [
-        node.lineno
+        Line(code, node.lineno)
         for node in ast.walk(ast.parse(source))
         if isinstance(node, ast.If) and code.co_firstlineno <= node.lineno < number <= (node.end_lineno or 0)
     ]
