@@ -68,7 +68,7 @@ print(len([check.sections() for check in all_checks(None)]), {"torch", "numpy"} 
 
 def test_a_quick_run_is_of_checks_that_can_fail_a_plugin() -> None:
     quick = [check for check in all_checks(None) if check.quick]
-    assert len(quick) == 10
+    assert len(quick) == 16
     assert {check.tier for check in quick} == {"core"}
 
 

@@ -110,7 +110,6 @@ class LP203(LadderCheck):
     """
 
     code, name = "LP203", "remove"
-    quick = "first"
     prevented = "they call `process`, `edit` or a callable for requests in the batch only."
     hazard = "remove"
     requires = ("LP201", "LP202")

@@ -139,7 +139,6 @@ class LP803(HostileCheck):
     """
 
     code, name = "LP803", "split-applies"
-    quick = "first"
     manner = {"split": 3}
 
     def run(self, subject: Subject) -> str | None:

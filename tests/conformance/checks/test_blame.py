@@ -88,4 +88,4 @@ def test_a_quick_run_fails_the_mistake_that_only_a_later_case_shows() -> None:
     plan = Plan(cases=tuple(map(Case.parse, cases)), select=quick, quick=True, alone=True)
     failed = [result for result in Session("x", OneLimit, plan).results() if result.status == "failed"]
     assert {result.code for result in failed} == {"LP201"}
-    assert failed[0].finding and failed[0].finding.cause.startswith("`self.limit` is 2, ")
+    assert failed[0].finding and failed[0].finding.state == "self.limit"
