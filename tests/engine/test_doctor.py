@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 from lpkit_conformance.discovery.releases import SWITCH
 from lpkit_conformance.doctor.examine import Diagnosis, Settings, examine
+from lpkit_conformance.doctor.serving import _READ, read_command
 from lpkit_conformance.engine import model
 from lpkit_conformance.engine.process import RemoteError
 from lpkit_conformance.engine.tiny import EngineSettings
@@ -18,6 +20,17 @@ from lpkit_conformance.engine_checks.asks import Ask
 from unusual_engines import UnusualEngine
 
 pytestmark = pytest.mark.engine
+
+OPTIONS = """
+import json
+try:
+    from vllm.entrypoints.launchers.cli_args import make_arg_parser
+except ImportError:
+    from vllm.entrypoints.openai.cli_args import make_arg_parser
+from vllm.utils.argparse_utils import FlexibleArgumentParser
+actions = make_arg_parser(FlexibleArgumentParser())._actions
+print(json.dumps([name for action in actions for name in action.option_strings if name.startswith("--")]))
+"""
 
 PROBES = Path(__file__).parent / "probes"
 DRAFTS = {"method": "ngram", "num_speculative_tokens": 2, "prompt_lookup_min": 1, "prompt_lookup_max": 2}
@@ -27,6 +40,15 @@ import sys
 from vllm import LLM
 LLM(model=sys.argv[1], skip_tokenizer_init=True, dtype="float32", enforce_eager=True, max_model_len=64)
 """
+
+
+def test_no_option_of_vllm_is_taken_for_a_misspelt_one() -> None:
+    done = subprocess.run([sys.executable, "-c", OPTIONS], capture_output=True, text=True, check=True)
+    names = json.loads(done.stdout.splitlines()[-1])
+    assert len(names) > 200
+    for name in set(names) - {"--config"}:
+        read_command(("vllm", "serve", "model", name))
+    assert {f"--{name}" for name in _READ} - set(names) <= {"--task"}  # older releases have it
 
 
 @pytest.fixture

@@ -125,7 +125,7 @@ def take_inventory(path: Sequence[str] | None = None, sources: Sources | None = 
     plugins: list[DiscoveredPlugin] = []
     engine = None
     for name, dist in unique(path):
-        if "vllm" in name and _provides_vllm(dist, name):
+        if provides_vllm(dist, name):
             engine = engine or _engine(field(dist, "Name"), field(dist, "Version"), sources)
         plugins.extend(_plugins(dist, deducer))
     return Inventory(tuple(plugins), engine)
@@ -189,7 +189,10 @@ def judge(plugin: DiscoveredPlugin, found: Deduction) -> DiscoveredPlugin:
     return replace(plugin, problem=found.problem, note=note, defined=found.defined, reads=reads(found))
 
 
-def _provides_vllm(dist: Distribution, name: str) -> bool:
+def provides_vllm(dist: Distribution, name: str) -> bool:
+    """Return True if a distribution has vLLM's package, under any name of its own."""
+    if "vllm" not in name:
+        return False
     if name == "vllm" or "vllm" in text_of(dist, "top_level.txt").split():
         return True
     return "\nvllm/__init__.py," in f"\n{text_of(dist, 'RECORD')}"

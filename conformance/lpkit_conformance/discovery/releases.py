@@ -137,7 +137,7 @@ def _chosen(release: Release | None, lack: str, environment: Mapping[str, str], 
         return Choice(V1, f"before {in_short(SWITCH_SINCE)} it is the only one")
     value = environment.get(SWITCH)
     if demands.hisparse or demands.v2:
-        return _on_v2(release, value, demands)
+        return _on_v2(release, value, lack, demands)
     if value is not None:
         return _switched(release, value, lack, demands.v1)
     if is_before(release, V2_FOR_SOME_SINCE):
@@ -151,12 +151,14 @@ def _chosen(release: Release | None, lack: str, environment: Mapping[str, str], 
     return Choice(V2, f"the default since {_V2_SINCE}")
 
 
-def _on_v2(release: Release | None, value: str | None, demands: Demands) -> Choice:
+def _on_v2(release: Release | None, value: str | None, lack: str, demands: Demands) -> Choice:
     """With a feature that only V2 has."""
     feature = "HiSparse" if demands.hisparse else demands.v2
     loads = not is_before(release, V2_PROCESSORS_SINCE)
     if demands.hisparse and value == "0":
         return Choice(V2, feature, refusal=f"HiSparse runs on the V2 runner only, and {SWITCH}=0", forced=True)
+    if lack:
+        return Choice(V2, feature, refusal=f"{feature} runs on the V2 runner only, and {lack}", forced=True)
     return Choice(
         V2, f"{feature} runs on it only{f', whatever {SWITCH} says' if value else ''}", "", loads, forced=True
     )

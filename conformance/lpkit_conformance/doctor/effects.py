@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 from lpkit_conformance.discovery import releases
 from lpkit_conformance.discovery.installed import DiscoveredPlugin
 from lpkit_conformance.discovery.releases import is_before
-from lpkit_conformance.doctor.features import replayed, verification
+from lpkit_conformance.doctor.features import replayed, suffix, verification
 from lpkit_conformance.doctor.issue import Issue
 from lpkit_conformance.doctor.serving import environment_of
 from lpkit_conformance.doctor.situation import Situation
@@ -43,7 +43,7 @@ def effect(plugin: DiscoveredPlugin, situation: Situation, *, passed: bool = Fal
 
 def judge(situation: Situation) -> list[Issue]:
     """Return all certain and possible problems."""
-    issues = [*_engine(situation)]
+    issues = [*_engine(situation), *suffix(situation)]
     for passed, plugins in ((False, situation.installed), (True, situation.passed)):
         for plugin in plugins:
             issues += _starting(plugin, situation, passed)
@@ -99,7 +99,9 @@ def _engine(situation: Situation) -> Iterator[Issue]:
 def _refusal_remedy(situation: Situation) -> str:
     if releases.SWITCH in environment_of(situation.serving):
         return f"Unset {releases.SWITCH}"
-    features = " and ".join(_only_on_v2(situation))
+    if situation.serving.pooling:
+        return "Do not pass processors"
+    features = " and ".join(_only_on_v2(situation)) or situation.choice.reason
     if situation.choice.moved:
         return f"Use vLLM {_ON_V2}, whose V2 runner loads processors, or leave out {features}"
     return f"Leave out {features}"
@@ -110,6 +112,8 @@ def _only_on_v2(situation: Situation) -> Sequence[str]:
 
 
 def _loading_remedy(situation: Situation) -> str:
+    if situation.serving.pooling:
+        return f"Leave out {situation.serving.pooling}, if requests shall use processors"
     if situation.runner == V2:
         return f"Unset {releases.SWITCH}"
     old = is_before(situation.release, releases.PLUGINS_SINCE)

@@ -174,4 +174,10 @@ def _situation(
         if releases.is_tpu_build(engine.distribution, engine.version):
             choice = Choice(V1, "it is built for TPUs, where vLLM loads no processors", loads=False)
     choice = choice or releases.choose(release, lack, environment_of(serving), serving.demands(release))
-    return Situation(label, release, choice, cpu, serving, inventory.plugins, passed)
+    if serving.pooling:
+        refusal = "vLLM refuses processors that are passed to a pooling model" if passed else choice.refusal
+        choice = replace(choice, reason=f"{serving.pooling}: it samples no tokens", refusal=refusal, loads=False)
+    drafter = serving.options.get("speculative-config", {}).get("method")
+    lacks = settings.release is None and engine is not None and drafter == "suffix"
+    lacks_suffix = lacks and sources.find("arctic_inference") is None
+    return Situation(label, release, choice, cpu, serving, inventory.plugins, passed, lacks_suffix)

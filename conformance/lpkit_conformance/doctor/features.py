@@ -35,10 +35,22 @@ def verification(situation: Situation) -> Iterator[Issue]:
     elif method == "fly":
         yield Issue(
             "drafts-inexact",
-            "note",
+            "error",
             f"{situation.label} keeps to what processors mask, but what they only shift is no longer exact",
             "rejection_sample_method='fly' accepts drafts that the target model would rank high enough.",
             "Use rejection_sample_method 'standard' or 'block', which keep the distribution",
+        )
+
+
+def suffix(situation: Situation) -> Iterator[Issue]:
+    """A drafter that needs a package."""
+    if situation.lacks_suffix:
+        yield Issue(
+            "engine-refuses",
+            "error",
+            f"{situation.label} does not start with speculative method 'suffix'",
+            "It needs Arctic Inference, which is not installed here.",
+            "pip install arctic-inference, or use another method",
         )
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from lpkit_conformance.discovery import releases
@@ -20,6 +22,9 @@ _JSON = ("speculative-config", "watermark-config", "attention-config", "kv-trans
 _MANY = ("logits-processors",)
 """Options that take several values."""
 
+_NEAR = 0.8
+"""How similar a misspelt option is to an option, for ``difflib``."""
+
 _SHORT = {
     "-sc": "speculative-config",
     "-pp": "pipeline-parallel-size",
@@ -27,6 +32,20 @@ _SHORT = {
     "-ac": "attention-config",
     "-cc": "compilation-config",
 }
+
+_READ = (
+    *(*_JSON, *_MANY, "async-scheduling", "config", "convert", "distributed-executor-backend", "enable-lora", "runner"),
+    *("enable-batch-sharded-sampling", "enable-dbo", "enable-elastic-ep", "enable-trace-replay", "mamba-cache-mode"),
+    *("return-sampling-mask", "task", "ubatch-size"),
+    *(f"{kind}-parallel-size" for kind in ("tensor", "pipeline", "prefill-context", "decode-context")),
+)
+"""Options that change what happens to processors. A misspelt one is refused, as vLLM refuses it."""
+
+_ALIKE = ("ec-transfer-config", "mamba-cache-dtype", "weight-transfer-config")
+"""Other options of vLLM with similar names; ``tests/engine/test_doctor.py`` compares all of them."""
+
+_POOLING = ("classify", "embed", "embedding", "reward", "score")
+"""Values of ``--convert`` and ``--task`` that make a pooling model."""
 
 _MODULES = frozenset({"vllm.entrypoints.openai.api_server"})
 """Modules that serve when run with ``python -m``."""
@@ -63,6 +82,14 @@ class Serving:
         return Demands(
             self._for_v2(release), self._hisparse(release), self._for_v1(release), self._refused_by_v1(release)
         )
+
+    @property
+    def pooling(self) -> str:
+        """The option that makes the model a pooling model, which samples no tokens; or ""."""
+        for name, values in (("runner", ("pooling",)), ("convert", _POOLING), ("task", _POOLING)):
+            if self.options.get(name) in values:
+                return f"--{name} {self.options[name]}"
+        return ""
 
     def _for_v2(self, release: Release | None) -> str:
         watermark = VLLM.has("before-the-switch", "watermark: V2, even if it is 0", release)
@@ -145,11 +172,18 @@ def read_command(command: Sequence[str]) -> Serving:
     """Read ``VARIABLE=... vllm serve MODEL --option ...``, and skip options that do not matter here.
 
     Raises:
-        UsageError: an object is not JSON, or the command does not serve.
+        UsageError: an object is not JSON, the command does not serve, an option is misspelt, or its ``--config`` cannot
+            be read.
     """
     before, words = _divided(command)
     environment = dict(word.split("=", 1) for word in before if _VARIABLE.fullmatch(word))
     options = _options(words)
+    if "config" in options:
+        options = {**_options([*_words_of(options["config"])]), **options}
+    for name in options:
+        near = difflib.get_close_matches(name.removeprefix("no-"), _READ, 1, _NEAR)
+        if near and name.removeprefix("no-") not in (*_READ, *_ALIKE):
+            raise UsageError(f"vllm serve has no option --{name}", f"did you mean '--{near[0]}'?")
     draft = options.get("speculative-config") or {}
     return Serving(
         passed=tuple(options.get("logits-processors", ())),
@@ -173,6 +207,26 @@ def _divided(command: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
         shown = " ".join(command)[:80]
         raise UsageError(f"there is no `vllm serve` in the command {shown!r}: put the whole command behind the dashes")
     return (), ()
+
+
+def _words_of(file: Any) -> Iterator[str]:
+    """Yield the options in a file of ``--config`` as the words of a command; those of the command win."""
+    try:
+        import yaml  # type: ignore[import-untyped, unused-ignore]
+    except ImportError:
+        raise UsageError("--config is YAML, and PyYAML is not installed here", "pip install pyyaml") from None
+    try:
+        held = yaml.safe_load(Path(str(file)).read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise UsageError(f"--config {file} cannot be read: {error}") from None
+    if not isinstance(held, dict):
+        raise UsageError(f"--config {file} holds no options")
+    for key, value in held.items():
+        if value is not False:
+            yield f"--{key}"
+        if value not in (True, False):
+            items = value if isinstance(value, list) else [value]
+            yield from (json.dumps(item) if isinstance(item, dict) else str(item) for item in items)
 
 
 def _on(options: Mapping[str, Any], name: str) -> bool:

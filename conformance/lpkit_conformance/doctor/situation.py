@@ -23,6 +23,7 @@ class Situation:
         serving: its arguments.
         installed: found by entry points, in the order in which vLLM loads them.
         passed: with ``--logits-processors``.
+        lacks_suffix: True if it drafts by suffixes, and the package for that is not installed.
     """
 
     label: str
@@ -32,6 +33,7 @@ class Situation:
     serving: Serving
     installed: tuple[DiscoveredPlugin, ...]
     passed: tuple[DiscoveredPlugin, ...] = ()
+    lacks_suffix: bool = False
 
     @property
     def runner(self) -> Runner:

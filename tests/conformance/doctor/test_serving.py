@@ -57,6 +57,35 @@ class TestReading:
         with pytest.raises(UsageError, match="no `vllm serve` in the command 'vllm bench'"):
             read_command(("vllm", "bench"))
 
+    @pytest.mark.parametrize(
+        ("word", "near"),
+        [
+            ("--speculative-confg", "--speculative-config"),
+            ("--logits-processor", "--logits-processors"),
+            ("--no-async-schedule", "--async-scheduling"),
+            ("--enable-trace-replays", "--enable-trace-replay"),
+        ],
+    )
+    def test_a_misspelt_option_is_refused_with_the_nearest(self, word: str, near: str) -> None:
+        with pytest.raises(UsageError, match=f"no option {word}.*did you mean '{near}'"):
+            read_command((*SERVE, word, "x"))
+        assert read_command((*SERVE, "--port", "80", "--ec-transfer-config", "{}", "--no-enable-dbo")).options
+
+    def test_the_options_of_a_file_are_read_and_those_of_the_command_win(self, tmp_path: Path) -> None:
+        file = tmp_path / "vllm.yaml"
+        file.write_text(
+            "logits-processors: [a:A, b:B]\nno-async-scheduling: true\nenable-dbo: false\n"
+            "speculative-config:\n  method: suffix\ntensor-parallel-size: 2\n"
+        )
+        serving = read_command((*SERVE, "--config", str(file)))
+        assert serving.passed == ("a:A", "b:B")
+        assert serving.no_async
+        assert serving.options["speculative-config"] == {"method": "suffix"}
+        assert "enable-dbo" not in serving.options
+        assert read_command((*SERVE, "--config", str(file), "--logits-processors", "c:C")).passed == ("c:C",)
+        with pytest.raises(UsageError, match="cannot be read"):
+            read_command((*SERVE, "--config", str(tmp_path / "gone.yaml")))
+
     @pytest.mark.parametrize("value", ["{method: suffix}", "[1]"])
     def test_what_is_no_object_is_refused_with_its_text(self, value: str) -> None:
         with pytest.raises(UsageError, match="takes a JSON object"):
@@ -64,6 +93,29 @@ class TestReading:
 
 
 class TestRunner:
+    @pytest.mark.parametrize("words", [("--runner", "pooling"), ("--convert", "embed"), ("--task", "score")])
+    def test_a_pooling_model_runs_no_processor_and_refuses_passed_ones(
+        self, site: Place, words: tuple[str, ...]
+    ) -> None:
+        place = site.plugin(PORTABLE).engine("0.32.0")
+        report = place.examine(command=(*SERVE, *words))
+        assert (codes(report, "error"), said(report)) == (["not-loaded"], ["inactive"])
+        assert " ".join(words) in the(report, "not-loaded").evidence
+        report = place.examine(command=(*SERVE, *words, "--logits-processors", "plug:P"))
+        assert "engine-refuses" in codes(report, "error")
+        assert said(place.examine(command=(*SERVE, "--runner", "generate"))) == ["starts"]
+
+    def test_a_watermark_needs_triton(self, site: Place) -> None:
+        place = site.plugin(PORTABLE).engine("0.32.0", triton=False)
+        assert "Triton is not installed" in the(place.examine(command=(*SERVE, *WATERMARK)), "engine-refuses").evidence
+        assert codes(place.engine("0.32.0").examine(command=(*SERVE, *WATERMARK)), "error") == []
+
+    def test_drafts_by_suffixes_need_their_package(self, site: Place) -> None:
+        place = site.engine("0.32.0")
+        assert "Arctic" in the(place.examine(command=(*SERVE, *SUFFIX)), "engine-refuses").evidence
+        place.write("arctic_inference/__init__.py")
+        assert codes(place.examine(command=(*SERVE, *SUFFIX)), "error") == []
+
     @pytest.mark.parametrize(
         ("release", "method", "runner"),
         [
