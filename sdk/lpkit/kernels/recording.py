@@ -63,8 +63,10 @@ class Texts(NamedTuple):
     @property
     def tensors(self) -> tuple[torch.Tensor, ...]:
         """The memory; for texts without drafts, other memory takes their place."""
-        committed, drafts = (self.last if item is None else item for item in (self.committed, self.drafts))
-        return self.held, self.prompts, self.last, drafts, committed
+        last = self.last
+        if self.drafts is None or self.committed is None:
+            return self.held, self.prompts, last, last, last
+        return self.held, self.prompts, last, self.drafts, self.committed
 
 
 class NotRecordableError(Exception):

@@ -8,7 +8,7 @@ from typing import Any
 import lpkit
 import pytest
 import torch
-from lpkit import kernels
+from lpkit import kernels, sequences
 from lpkit.columns import token_set
 from lpkit.runtime import make_config
 from lpkit.sampling_params import SamplingParams
@@ -106,6 +106,91 @@ class OtherKernel(Far):
         return kernels.mask_below_(logits, self.far[rows].unsqueeze(1))
 
 
+class Sparse(Base):
+    history = "tokens"
+    values = lpkit.ragged(torch.float32, fill=0.0)
+    size = lpkit.column(torch.int64)
+    window = lpkit.column(torch.int64)
+
+    def admit(self, request: lpkit.Request[Any]) -> bool:
+        self.values[request.slot] = [1.0] * len(request.params.ids)
+        return super().admit(request)
+
+
+class Biases(Sparse):
+    def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
+        ids = self.ids[rows]
+        logits[ids] = logits[ids] + self.values[rows]
+
+
+class Penalizes(Sparse):
+    def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
+        count = sequences.counts(rows.tokens, rows.is_output)
+        lowered = (self.far[rows], self.far[rows], self.far[rows])
+        logits[rows.tokens] = kernels.penalized(logits[rows.tokens], count, *lowered)
+
+
+class Bans(Sparse):
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        since = rows.prompt_len.maximum(rows.total_len - self.window[rows])
+        repeats = sequences.completes_ngram(rows.tokens, rows.total_len, self.size[rows], since)
+        return kernels.mask_ids_(logits, rows.tokens.where(repeats, -1))
+
+
+class BiasesTwice(Sparse):
+    """The second read is before the first write."""
+
+    def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
+        ids = self.ids[rows]
+        before = logits[ids]
+        logits[ids] = before + self.values[rows]
+        logits[ids] = before + self.values[rows]
+
+
+class BiasesByOne(Sparse):
+    """One value for all ids."""
+
+    def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
+        ids = self.ids[rows]
+        logits[ids] = logits[ids] + self.far[rows].unsqueeze(1)
+
+
+class BiasesIfLong(Sparse):
+    """A branch by the shape of the histories."""
+
+    def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
+        ids = self.ids[rows]
+        if rows.tokens.shape[1] > 100:
+            logits[ids] = logits[ids] + self.values[rows]
+
+
+class BiasesIfAny(Sparse):
+    """A branch by a value."""
+
+    def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
+        ids = self.ids[rows]
+        if self.far[rows] == 0:
+            logits[ids] = logits[ids] + self.values[rows]
+
+
+class PenalizesPrompts(Sparse):
+    """Other counts."""
+
+    def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
+        count = sequences.counts(rows.tokens, rows.tokens)
+        lowered = (self.far[rows], self.far[rows], self.far[rows])
+        logits[rows.tokens] = kernels.penalized(logits[rows.tokens], count, *lowered)
+
+
+class BansOthers(Sparse):
+    """Other tokens."""
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        since = rows.prompt_len.maximum(rows.total_len - self.window[rows])
+        repeats = sequences.completes_ngram(rows.tokens, rows.total_len, self.size[rows], since)
+        return kernels.mask_ids_(logits, rows.tokens.where(repeats, 0))
+
+
 @pytest.fixture(autouse=True)
 def kernels_that_only_count() -> Iterator[None]:
     with fused_on_meta():
@@ -126,17 +211,31 @@ def calls(processor: Any) -> list[str]:
     return [name for name, _ in processor._by_slot._calls]
 
 
-@pytest.mark.parametrize("cls", [Far, Helped, Chosen])
+@pytest.mark.parametrize("cls", [Far, Helped, Chosen, Biases, Penalizes, Bans])
 def test_calls_of_kernels_with_columns_are_recorded(cls: type[lpkit.LogitsProcessor]) -> None:
     assert made(cls)._by_slot.recorded
 
 
 @pytest.mark.parametrize(
-    "cls", [Counts, Appends, Prints, Branches, Computes, Remembers, ByTemperature, Declines, OtherKernel]
+    "cls",
+    [Counts, Appends, Prints, Branches, Computes, Remembers, ByTemperature, Declines, OtherKernel, BiasesTwice]
+    + [BiasesIfLong, BiasesIfAny, PenalizesPrompts, BansOthers],
 )
 def test_a_step_that_does_more_is_not_recorded(cls: type[lpkit.LogitsProcessor]) -> None:
     assert not made(cls)._by_slot.recorded
     assert SEEN == []
+
+
+def test_lists_of_other_widths_than_their_values_take_the_general_way() -> None:
+    processor = made(Biases)
+    enter(processor, 0, ids=[1, 2, 3])
+    assert calls(processor) == ["add_to_ids_"]
+    processor.values[0] = [1.0] * 9
+    processor._admission.flush()
+    assert not processor._by_slot.recorded
+    one_for_all = made(BiasesByOne)
+    enter(one_for_all, 0, ids=[1, 2, 3])
+    assert not one_for_all._by_slot.recorded
 
 
 def test_columns_that_change_are_recorded_again() -> None:
