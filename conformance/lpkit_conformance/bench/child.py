@@ -151,9 +151,25 @@ class BenchPlan:
                     news(at + label)
 
                 steady = SteadyBatch(batch, vocab, job["context"], job["share"], device, job["seed"])
-                point = measure(steady, self.candidates(device), source[:batch], memory[:batch], effort, tell)
+                candidates = self.candidates(device)
+                point = measure(steady, candidates, source[:batch], memory[:batch], effort, tell)
+                self._explain(candidates)
                 yield point if device.type != "cpu" else self._with_launches(point)
             del source, memory
+
+    def _explain(self, candidates: list[Candidate]) -> None:
+        """Note why the target's Python runs in each step on a GPU, if it does."""
+        from lpkit import LogitsProcessor
+        from lpkit.portable.by_slot import why_not_recorded
+
+        for candidate in candidates:
+            processor = getattr(getattr(candidate, "driver", None), "processor", None)
+            if candidate.kind != "target" or not isinstance(processor, LogitsProcessor):
+                continue
+            why = why_not_recorded(processor)
+            note = f"On a GPU its Python runs in each step, because {why}."
+            if why and note not in self.notes:
+                self.notes.append(note)
 
     def _with_launches(self, point: Point) -> Point:
         """Count on a device without memory what a GPU would be asked for: a CPU launches nothing."""

@@ -116,11 +116,12 @@ class V1History:
         """Return numbers on the device, and write new tokens into the buffer; one copy."""
         where, positions, values = new
         packed = sent(torch.from_numpy(np.array([*numbers, *where, *positions, *values], dtype=np.int64)), self._device)
-        n = len(numbers)
-        if values:
-            slots, columns, tokens = packed[n:].view(3, -1)
-            self._buffer[slots, columns] = tokens
-        return packed[:n]
+        if not values:
+            return packed
+        count = len(values)
+        found, slots, columns, tokens = packed.split_with_sizes((len(numbers), count, count, count))
+        self._buffer[slots, columns] = tokens
+        return found
 
     def _unstaged(self, entry: AdmittedRequest, prompt_len: int) -> tuple[Sequence[int], int]:
         """Return the tokens that the buffer lacks, and the position of the first."""

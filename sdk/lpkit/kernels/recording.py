@@ -83,7 +83,7 @@ class StandIn:
         return Kernels()
 
     def _refuse(self, *_: Any) -> Any:
-        raise NotRecordableError("the values of a tensor")
+        raise NotRecordableError("it looks at the values of a tensor")
 
     __bool__ = __len__ = __iter__ = __eq__ = __ne__ = _refuse
 
@@ -100,7 +100,7 @@ class OfSlots(StandIn):
 
     def unsqueeze(self, dim: int) -> OfSlots:
         if dim not in (1, -1) or self.column.ndim != 1:
-            raise NotRecordableError(f"unsqueeze({dim})")
+            raise NotRecordableError("it reshapes a column")
         return OfSlots(self.column.unsqueeze(1))
 
 
@@ -157,18 +157,18 @@ class Recorder(StandIn):
     def record(self, name: str, *values: Any) -> Recorder:
         if name in BY_SLOT:
             if name == "keep_ids_" and values[1:] not in ((), (None,)):
-                raise NotRecordableError(name)
+                raise NotRecordableError(f"it calls {name} in a way that no kernel by slot knows")
             columns = tuple(None if value is None else _column(value, BY_SLOT[name], 2) for value in values)
             self.calls.append((name, columns))
             return self
         found: list[OfSlots] = []
         known = PATTERNS.get(_form((name, *values), found))
         if known is None or self.calls:  # of several calls, one may read what another wrote
-            raise NotRecordableError(name)
+            raise NotRecordableError(f"it calls {name} in a way that no kernel by slot knows")
         name, ndim, dtypes = known
         values = tuple(_column(value, dtype, ndim) for value, dtype in zip(found, dtypes, strict=True))
         if len({column.shape for column in values}) > 1:
-            raise NotRecordableError("columns of different widths")
+            raise NotRecordableError("its columns have different widths")
         self.calls.append((name, values))
         return self
 
@@ -182,7 +182,7 @@ class Recorder(StandIn):
 def _column(value: Any, dtype: torch.dtype, ndim: int) -> torch.Tensor:
     """Return the column that ``value`` stands for. A copy of another type would keep the values of one step."""
     if type(value) is not OfSlots or value.dtype != dtype or value.column.ndim != ndim:
-        raise NotRecordableError(value)
+        raise NotRecordableError("a column has another type or shape than the kernel reads")
     return value.column if value.column.ndim == 2 else value.column.unsqueeze(1)
 
 

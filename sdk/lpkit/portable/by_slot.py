@@ -46,12 +46,16 @@ class BySlot:
         owner: the processor's class.
         admission: has the columns.
         modules: the kernels.
+
+    Attributes:
+        reason: why the step cannot be repeated with the present columns; empty if it can.
     """
 
     def __init__(self, owner: Any, admission: Admission, modules: Sequence[ModuleType]) -> None:
         self._owner = owner
         self._admission = admission
         self._kernels = {name: function for module in modules for name, function in vars(module).items()}
+        self.reason = ""
         self._version = -1
         self._calls: list[tuple[str, tuple[torch.Tensor | None, ...]]] = []
         self._read: list[Any] = []
@@ -116,9 +120,20 @@ class BySlot:
         try:
             _check(step)
             result = step(_Processor(self._owner, self._admission.columns), recorder, rows)
-        except Exception:  # anything that stand-ins cannot do: the step takes the general way
+            if not recorder.calls or result is not (None if sparse else recorder):
+                raise NotRecordableError("it does not return the logits of a kernel")
+        except Exception as error:  # anything that stand-ins cannot do: the step takes the general way
+            known = isinstance(error, NotRecordableError)
+            self.reason = str(error) if known else f"it does what cannot be recorded ({error})"
             return []
-        return recorder.calls if result is (None if sparse else recorder) else []
+        self.reason = ""
+        return recorder.calls
+
+
+def why_not_recorded(processor: Any) -> str:
+    """Return why a GPU would run the Python of an lpkit processor in each step; empty if it would not."""
+    step = BySlot(type(processor), processor._admission, ())
+    return "" if step.recorded else step.reason
 
 
 def _memory(column: torch.Tensor | None) -> Any:
@@ -149,7 +164,9 @@ class _Processor:
     def __getattr__(self, name: str) -> Any:
         if name in self._columns:
             return _Column(self._columns[name])
-        method = inspect.getattr_static(self._owner, name)
+        method = inspect.getattr_static(self._owner, name, None)
+        if method is None:
+            raise NotRecordableError(f"it reads {name}, which is no column")
         _check(method)
         return MethodType(method, self)
 
@@ -163,13 +180,13 @@ class _Column:
 
     def __getitem__(self, rows: _Rows) -> OfSlots:
         if isinstance(self._column, TokenSetColumn):
-            raise NotRecordableError("a set as a mask")
+            raise NotRecordableError("it reads a set as a mask")
         return OfSlots(self._column.all)
 
     def keep_only_(self, logits: torch.Tensor, rows: _Rows) -> torch.Tensor:
         ids = self._column.short_lists if isinstance(self._column, TokenSetColumn) else None
         if ids is None:
-            raise NotRecordableError("keep_only_")
+            raise NotRecordableError("it keeps a long set")
         return kernels.keep_ids_(logits, OfSlots(ids))  # type: ignore[arg-type]
 
 
@@ -181,13 +198,13 @@ def _check(function: Any) -> None:
         NotRecordableError: it reads or writes something else.
     """
     if not isinstance(function, FunctionType) or function.__code__.co_freevars:
-        raise NotRecordableError(function)
+        raise NotRecordableError("it is no plain function, or uses super() or names around it")
     for code in _codes(function.__code__):
         for instruction in dis.get_instructions(code):
             if instruction.opname.startswith(_EFFECTS):
-                raise NotRecordableError(instruction.opname)
+                raise NotRecordableError(f"it could have an effect ({instruction.opname})")
             if instruction.opname == "LOAD_GLOBAL" and not _constant(function, instruction.argval):
-                raise NotRecordableError(instruction.argval)
+                raise NotRecordableError(f"it uses {instruction.argval}")
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:

@@ -10,6 +10,7 @@ import pytest
 import torch
 from lpkit import kernels, sequences
 from lpkit.columns import token_set
+from lpkit.portable.by_slot import why_not_recorded
 from lpkit.runtime import make_config
 from lpkit.sampling_params import SamplingParams
 from lpkit_conformance.instruments.meta_kernels import META, fused_on_meta
@@ -217,12 +218,28 @@ def test_calls_of_kernels_with_columns_are_recorded(cls: type[lpkit.LogitsProces
 
 
 @pytest.mark.parametrize(
-    "cls",
-    [Counts, Appends, Prints, Branches, Computes, Remembers, ByTemperature, Declines, OtherKernel, BiasesTwice]
-    + [BiasesIfLong, BiasesIfAny, PenalizesPrompts, BansOthers],
+    ("cls", "why"),
+    [
+        (Counts, "it is no plain function, or uses super() or names around it"),
+        (Appends, "it uses SEEN"),
+        (Prints, "it uses print"),
+        (Branches, "it does what cannot be recorded ('_Rows' object has no attribute 'n')"),
+        (Computes, "it does what cannot be recorded (unsupported operand type(s) for *: 'OfSlots' and 'float')"),
+        (Remembers, "it reads factor, which is no column"),
+        (ByTemperature, "it does what cannot be recorded ('>' not supported between instances of 'OfSlots' and 'int')"),
+        (Declines, "it does not return the logits of a kernel"),
+        (OtherKernel, "it calls mask_below_ in a way that no kernel by slot knows"),
+        (BiasesTwice, "it calls write in a way that no kernel by slot knows"),
+        (BiasesIfLong, "it does what cannot be recorded ('Computed' object has no attribute 'shape')"),
+        (BiasesIfAny, "it looks at the values of a tensor"),
+        (PenalizesPrompts, "it calls write in a way that no kernel by slot knows"),
+        (BansOthers, "it calls mask_ids_ in a way that no kernel by slot knows"),
+    ],
 )
-def test_a_step_that_does_more_is_not_recorded(cls: type[lpkit.LogitsProcessor]) -> None:
-    assert not made(cls)._by_slot.recorded
+def test_a_step_that_does_more_is_not_recorded_and_says_why(cls: type[lpkit.LogitsProcessor], why: str) -> None:
+    processor = made(cls)
+    assert not processor._by_slot.recorded
+    assert why_not_recorded(processor) == why
     assert SEEN == []
 
 
@@ -236,6 +253,10 @@ def test_lists_of_other_widths_than_their_values_take_the_general_way() -> None:
     one_for_all = made(BiasesByOne)
     enter(one_for_all, 0, ids=[1, 2, 3])
     assert not one_for_all._by_slot.recorded
+
+
+def test_a_recorded_step_has_no_reason() -> None:
+    assert why_not_recorded(made(Far)) == ""
 
 
 def test_columns_that_change_are_recorded_again() -> None:
