@@ -2,12 +2,43 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 TOOLS = Path(__file__).resolve().parents[2] / "conformance" / "tools"
+
+RECORDED = {
+    "allowed-tokens": ((2, 0, 0), (2, 0, 0)),
+    "logit-bias": ((1, 0, 0), (1, 0, 0)),
+    "min-p": ((2, 0, 0), (2, 0, 0)),
+    "no-repeat-ngram": ((2, 4, 0), (2, 0, 0)),
+    "penalties": ((2, 4, 0), (2, 0, 0)),
+    "target-token": ((2, 0, 0), (2, 0, 0)),
+    "temperature": ((2, 0, 0), (2, 0, 0)),
+    "top-n-sigma": ((2, 0, 0), (2, 0, 0)),
+    "truncation": ((2, 0, 0), (2, 0, 0)),
+}
+"""Launches, operations of torch, and new memory on V1 and V2, for rules that are recorded; V1 sends new tokens."""
+
+IN_PYTHON = {
+    "cite-from-prompt": ((4, 34, 9), (4, 30, 10)),
+    "dry": ((6, 32, 12), (6, 28, 13)),
+    "forced-sequence": ((2, 12, 3), (3, 12, 6)),
+    "greenlist-watermark": ((3, 21, 4), (3, 17, 5)),
+    "loop-breaker": ((5, 25, 7), (5, 21, 8)),
+    "ocr-ngram": ((4, 18, 8), (4, 14, 9)),
+    "synthid": ((4, 39, 14), (4, 35, 15)),
+    "thinking-budget": ((6, 24, 11), (6, 20, 12)),
+    "xtc": ((3, 21, 3), (4, 21, 6)),
+}
+"""The same for rules whose Python runs in each step; most operations are views."""
+
+MOST_INSTRUCTIONS = {"min-p": 60_000, "target-token": 60_000, "penalties": 75_000}
+"""For a step of 8 requests."""
 
 COUNTS = """
 import json, sys
@@ -24,7 +55,7 @@ for name, cls, case in plugins():
         few, many = (counts(of_plugin(name, cls, case, runner, batch), driver)[:3] for batch in (2, 9))
         assert few == many, (name, runner, few, many)
         found.setdefault(name, []).append(few)
-print(json.dumps(found))
+print("found", json.dumps(found))
 """
 
 
@@ -41,3 +72,20 @@ def python(*arguments: str) -> str:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
+
+
+def test_a_step_takes_the_launches_and_operations_that_are_known(tmp_path: Path) -> None:
+    printed = python("-c", COUNTS, str(tmp_path))
+    found = json.loads(printed.partition("found ")[2])
+    assert found == {name: [list(side) for side in sides] for name, sides in {**RECORDED, **IN_PYTHON}.items()}
+
+
+def test_a_recorded_step_takes_few_instructions_where_valgrind_counts_them(tmp_path: Path) -> None:
+    if shutil.which("valgrind") is None:
+        return
+    chosen = [part for name in MOST_INSTRUCTIONS for part in ("--only", name)]
+    printed = python("-m", "host_cost", "--work", str(tmp_path), "--batch", "8", *chosen)
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in printed.splitlines()[2:]]
+    ours = {(row[0], row[1]): 1000 * int(row[5]) for row in rows if row[0] in MOST_INSTRUCTIONS}
+    assert len(ours) == 2 * len(MOST_INSTRUCTIONS)
+    assert not [key for key, number in ours.items() if number > MOST_INSTRUCTIONS[key[0]]], ours

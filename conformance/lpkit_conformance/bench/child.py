@@ -128,6 +128,7 @@ class BenchPlan:
         """Measure every size; the logits of a vocabulary's largest batch serve all of them."""
         import torch
 
+        from lpkit_conformance.bench.launches import in_python
         from lpkit_conformance.bench.measure import make_logits, measure, shortage
         from lpkit_conformance.bench.results import Point
         from lpkit_conformance.hosts.steady import MEMORY, SteadyBatch
@@ -153,23 +154,11 @@ class BenchPlan:
                 steady = SteadyBatch(batch, vocab, job["context"], job["share"], device, job["seed"])
                 candidates = self.candidates(device)
                 point = measure(steady, candidates, source[:batch], memory[:batch], effort, tell)
-                self._explain(candidates)
+                whys = {why for candidate in candidates if candidate.kind == "target" and (why := in_python(candidate))}
+                notes = [f"On a GPU its Python runs in each step, because {why}." for why in sorted(whys)]
+                self.notes += [note for note in notes if note not in self.notes]
                 yield point if device.type != "cpu" else self._with_launches(point)
             del source, memory
-
-    def _explain(self, candidates: list[Candidate]) -> None:
-        """Note why the target's Python runs in each step on a GPU, if it does."""
-        from lpkit import LogitsProcessor
-        from lpkit.portable.by_slot import why_not_recorded
-
-        for candidate in candidates:
-            processor = getattr(getattr(candidate, "driver", None), "processor", None)
-            if candidate.kind != "target" or not isinstance(processor, LogitsProcessor):
-                continue
-            why = why_not_recorded(processor)
-            note = f"On a GPU its Python runs in each step, because {why}."
-            if why and note not in self.notes:
-                self.notes.append(note)
 
     def _with_launches(self, point: Point) -> Point:
         """Count on a device without memory what a GPU would be asked for: a CPU launches nothing."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from lpkit import LogitsProcessor
+from lpkit.portable.by_slot import why_not_recorded
 
 from lpkit_conformance.hosts.steady import Candidate, SteadyBatch
 from lpkit_conformance.instruments.operations import CountLaunches
@@ -21,6 +22,12 @@ def budget(cls: Any) -> int | None:
     if not cls._sparse:
         return DENSE
     return SPARSE if cls.history == "none" else WITH_HISTORY
+
+
+def in_python(candidate: Candidate) -> str:
+    """Return why the Python of a candidate's class runs in each step on a GPU; empty if it does not, or is unknown."""
+    processor = getattr(getattr(candidate, "driver", None), "processor", None)
+    return why_not_recorded(processor) if isinstance(processor, LogitsProcessor) else ""
 
 
 def launches(candidate: Candidate, steady: SteadyBatch, logits: torch.Tensor) -> CountLaunches:

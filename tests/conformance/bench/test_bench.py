@@ -18,7 +18,7 @@ import torch
 from lpkit_conformance.bench import measure, run
 from lpkit_conformance.bench.candidates import Function, Parameters, floors
 from lpkit_conformance.bench.clock import Clock
-from lpkit_conformance.bench.launches import budget
+from lpkit_conformance.bench.launches import budget, in_python
 from lpkit_conformance.bench.results import Bench, CandidateResult, Point, TargetBench, Times
 from lpkit_conformance.codec import decode
 from lpkit_conformance.hosts.steady import LIFETIME, SteadyBatch, update_with
@@ -299,6 +299,21 @@ def test_memory_that_grows_behind_a_request_that_has_just_come_is_not_counted() 
 
     few, many = (counted(Counts, batch, context=256) for batch in (1, 8))
     assert few == many is not None
+
+
+def test_a_class_whose_python_runs_on_a_gpu_is_told_why() -> None:
+    class Recorded(Floor):
+        def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+            return lpkit.kernels.mask_far_below_top_(logits, self.floor[rows].unsqueeze(1))
+
+    whys = []
+    for cls in (Floor, Recorded):
+        steady = SteadyBatch(3, 128, 8, 1.0, CPU)
+        candidate = V1Candidate("it", cls, PARAMETERS, CPU)
+        candidate.prepare(steady, steady.change())
+        whys.append(in_python(candidate))
+    assert "cannot be recorded" in whys[0]
+    assert whys[1] == in_python(floors()[0]) == ""
 
 
 def test_what_reads_a_value_on_the_host_cannot_be_counted_without_a_device() -> None:
