@@ -225,7 +225,7 @@ def test_the_readmes_curl_command_ends_a_long_reply_softly(serving: list[str], s
     status, reply = servers["v1"].curl(text)
     assert status == 200, reply
     assert reply["choices"][0]["finish_reason"] == "stop"
-    assert 200 < reply["usage"]["completion_tokens"] < 400
+    assert 100 < reply["usage"]["completion_tokens"] < 400
     asked = json.loads(text)
     del asked["vllm_xargs"]
     status, reply = servers["v1"].curl(json.dumps(asked))
@@ -236,4 +236,4 @@ def test_the_readmes_openai_call_ends_a_long_reply_softly(serving: list[str], se
     with client(servers["v1"]) as openai_client:
         reply = eval(serving[2].strip(), {"client": openai_client})
     assert reply.choices[0].finish_reason == "stop"
-    assert 200 < reply.usage.completion_tokens < 400
+    assert 100 < reply.usage.completion_tokens < 400
