@@ -138,7 +138,9 @@ def test_verbose_says_where_each_plugin_can_run() -> None:
     show(Inventory(plugins, None), file, verbose=True)
     good, old, new, dim = file.getvalue().splitlines()[-4:]
     assert good.startswith("good runs on vLLM's V1 and V2; in other engines through lpkit.export (")
-    assert "transformers" in good
+    assert "transformers" in good and "continuous_batching" not in good  # not known to read no history
+    show(Inventory((replace(PORTABLE, exports=True, reads="none"),), None), none := io.StringIO(), verbose=True)
+    assert "continuous_batching" in none.getvalue()
     assert old.startswith("old runs on vLLM's V1; in other engines")
     assert new == "new runs on vLLM's V2; not in other engines: lpkit.export needs V1's interface."
     assert dim == "dim runs on no runner that is known; whether lpkit.export takes it to other engines is not known."

@@ -50,7 +50,9 @@ def _where(plugin: DiscoveredPlugin) -> str:
 
     runners = in_words(runner for runner in RUNNER_HOSTS if plugin.interface in (runner, "both"))
     where = f"vLLM's {runners}" if runners else "no runner that is known"
-    engines = ", ".join(export.__all__)
+    # The others show a processor no history, or one without its last token.
+    no_history = plugin.reads == "none" and plugin.interface == "both"
+    engines = ", ".join(name for name in export.__all__ if no_history or name not in ("continuous_batching", "sglang"))
     elsewhere = {
         True: f"; in other engines through lpkit.export ({engines})",
         False: "; not in other engines: lpkit.export needs V1's interface",

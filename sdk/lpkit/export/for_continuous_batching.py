@@ -149,5 +149,8 @@ def join(manager: Any, cls: type[Any], default: Mapping[str, Any] | None, tokeni
     made = ContinuousProcessor(cls, default, sampled, vocab_size, model.device, tokenizer)
     present = list(manager.logit_processor.logits_processor)
     temperatures = [i for i, item in enumerate(present) if isinstance(item, _TEMPERATURES)]
-    present.insert(temperatures[-1] + 1 if made.sampling and temperatures else 0, made)
+    at = temperatures[-1] + 1 if made.sampling and temperatures else 0
+    while at < len(present) and isinstance(present[at], ContinuousProcessor) and present[at].sampling == made.sampling:
+        at += 1  # in the order of the calls
+    present.insert(at, made)
     manager.logit_processor = _WithExports(present)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -45,6 +46,7 @@ class ExportedProcessor(LogitsProcessor):
         self._last_host: ExportHost | None = None
         self._call: GenerateCall | None = None
         self._texts: RecognizedTexts | None = None
+        self._thread = 0
 
     def reset(self) -> None:
         """Forget the rows, so that the next call begins a generation. For loops other than ``generate``."""
@@ -60,10 +62,12 @@ class ExportedProcessor(LogitsProcessor):
         if local is None:
             self._call = None
             if self._texts is None or not self._texts.continue_in(ids):
+                self._claim(self._texts is not None, "call reset() before another thread uses it, or ")
                 padding = np.cumsum(ids != self._pad, axis=1) == 0
                 temperature = 1.0 if self._temperature is None else self._temperature
                 self._texts = self._begin(ids, padding, len(self._given), temperature)
         elif self._call is None or not self._call.is_still(local):
+            self._claim(self._call is not None and self._call.runs, "")
             call = GenerateCall(self, local)
             prompts: Ids = call.prompts.numpy(force=True)
             padding = np.zeros(prompts.shape, bool) if call.mask is None else call.mask.numpy(force=True) == 0
@@ -76,6 +80,16 @@ class ExportedProcessor(LogitsProcessor):
         if self._host is None:
             self._host = self._host_for(scores)
         return self._host.process(scores, self._texts.rows(ids))  # type: ignore[return-value]
+
+    def _claim(self, runs: bool, remedy: str) -> None:
+        """Begin a generation in this thread. Raises RuntimeError if a generation ``runs`` in another thread."""
+        thread = threading.get_ident()
+        if runs and thread != self._thread:
+            raise RuntimeError(
+                f"the exported {self._cls.__qualname__} serves a generation of another thread: {remedy}"
+                "export the class once per thread"
+            )
+        self._thread = thread
 
     def _begin(self, shown: Ids, padding: np.ndarray[Any, Any], prompts: int, temperature: float) -> RecognizedTexts:
         self._requests = self._at(temperature)

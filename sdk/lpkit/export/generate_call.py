@@ -28,6 +28,11 @@ class GenerateCall:
         self.mask: torch.Tensor | None = None if local["self"].config.is_encoder_decoder else _mask(local)
         self.temperature = _temperature_after(processor, local)
 
+    @property
+    def runs(self) -> bool:
+        """True until ``generate`` returns."""
+        return self._config() is not None
+
     def is_still(self, local: dict[str, Any]) -> bool:
         """True if ``local`` belongs to the same call."""
         return self._config() is local["generation_config"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import threading
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -57,6 +58,7 @@ class ExportHost:
         self._cls, self._tokenizer = cls, tokenizer
         self._before_temperature = before_temperature
         self._limit, self._longest = _FEWEST_ROWS, _LONGEST
+        self._busy = threading.Lock()
         self._build()
 
     def _build(self) -> None:
@@ -85,8 +87,18 @@ class ExportHost:
     def process(self, logits: torch.Tensor, rows: Sequence[V1Row]) -> torch.Tensor:
         """Return a step's logits, edited, in their own dtype; processors see float32.
 
-        The processor never sees a row whose ``params`` is None. No request may have two rows.
+        The processor never sees a row whose ``params`` is None. No request may have two rows. Raises RuntimeError if
+        another thread is in this call.
         """
+        if not self._busy.acquire(blocking=False):
+            name = self._cls.__qualname__
+            raise RuntimeError(f"two threads use the same exported {name} at once: export the class once per thread")
+        try:
+            return self._used(logits, rows)
+        finally:
+            self._busy.release()
+
+    def _used(self, logits: torch.Tensor, rows: Sequence[V1Row]) -> torch.Tensor:
         used = [i for i, row in enumerate(rows) if row.params is not None]
         if len(used) == len(rows):
             return self._step(logits, rows)

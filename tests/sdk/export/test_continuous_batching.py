@@ -45,6 +45,12 @@ class Hottest(lpkit.LogitsProcessor):
         return logits.masked_fill(logits < logits.amax(1, keepdim=True) - 1, -torch.inf)
 
 
+class Other(Only): ...
+
+
+class Hotter(Hottest): ...
+
+
 class Reads(Only):
     history = "tokens"
 
@@ -150,6 +156,14 @@ def test_a_bridge_that_declares_no_history_joins(model: Any) -> None:
     manager = manager_of(model)
     lpkit.export.continuous_batching(manager, lpkit.bridge(OldClass, history="none", name="OldBridge"))
     assert manager.logit_processor.tensors_required == 1
+
+
+def test_processors_run_in_the_order_in_which_they_joined(model: Any) -> None:
+    manager = manager_of(model, do_sample=True, temperature=0.5)
+    for cls in (Only, Hottest, Other, Hotter):
+        lpkit.export.continuous_batching(manager, cls)
+    joined = [item for item in manager.logit_processor.logits_processor if hasattr(item, "_cls")]
+    assert [item._cls for item in joined] == [Only, Other, Hottest, Hotter]
 
 
 def test_a_manager_that_has_started_takes_no_more(model: Any) -> None:

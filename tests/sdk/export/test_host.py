@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -37,6 +39,26 @@ def test_rows_may_come_go_and_change_places_in_every_step(seed: int) -> None:
         for i, row in enumerate(rows):
             torch.testing.assert_close(edited[i], expected(logits[i], row))
             row.output_ids.append(draw.randrange(VOCAB))
+
+
+def test_two_threads_in_one_object_are_refused() -> None:
+    started, go_on = threading.Event(), threading.Event()
+
+    class Slow(Counts):
+        def apply(self, logits: torch.Tensor, ctx: Any = None) -> torch.Tensor:
+            started.set()
+            go_on.wait(10)
+            return super().apply(logits, ctx)
+
+    host = ExportHost(Slow, VOCAB, torch.device("cpu"))
+    rows = [V1Row(sampling_params(Slow, {"strength": 1.5}), [1], [])]
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(host.process, torch.zeros(1, VOCAB), rows)
+        assert started.wait(10)
+        with pytest.raises(RuntimeError, match="two threads use the same exported"):
+            host.process(torch.zeros(1, VOCAB), rows)
+        go_on.set()
+        assert first.result().shape == (1, VOCAB)
 
 
 def test_a_row_that_shows_more_of_the_same_tokens_is_the_same_request() -> None:

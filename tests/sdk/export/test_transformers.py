@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import threading
 import types
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, ClassVar
 
 import lpkit
@@ -296,6 +298,41 @@ def test_outside_of_generate_reset_begins_a_generation(seen: Seen) -> None:
     ours.reset()
     Loop(ours).run(text, 1)
     assert seen[-1] == (text[0], [])
+
+
+def test_a_second_thread_is_refused_while_a_generation_runs_and_not_afterwards(model: Any) -> None:
+    processor = probe()
+    refused: list[BaseException] = []
+
+    def other() -> None:
+        try:
+            generate(model, [[7, 8]], processor)
+        except RuntimeError as error:
+            refused.append(error)
+
+    def between_steps(*_: Any, **__: Any) -> Any:
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+        return torch.zeros(1, dtype=torch.bool)
+
+    tokens = generate(model, [[5, 6]], processor, stopping_criteria=[between_steps])
+    assert len(refused) == 4
+    assert "serves a generation of another thread" in str(refused[0])
+    assert tokens.equal(generate(model, [[5, 6]], probe()))
+    refused.clear()
+    between_steps()
+    assert not refused
+
+
+def test_outside_of_generate_another_thread_needs_reset() -> None:
+    processor = probe()
+    processor(torch.tensor([[5, 6]]), torch.zeros(1, VOCAB))
+    with ThreadPoolExecutor(1) as pool:
+        with pytest.raises(RuntimeError, match=r"call reset\(\) before another thread uses it"):
+            pool.submit(processor, torch.tensor([[7, 8]]), torch.zeros(1, VOCAB)).result()
+        processor.reset()
+        pool.submit(processor, torch.tensor([[7, 8]]), torch.zeros(1, VOCAB)).result()
 
 
 def test_a_processor_is_given_the_tokenizer_that_was_handed_over(model: Any) -> None:
