@@ -79,39 +79,6 @@ def test_the_same_rows_need_no_update() -> None:
     assert updates.arrange(list(rows)) is None
 
 
-def test_an_addition_replaces_the_row_that_left_without_a_removal() -> None:
-    updates, a, b, c = RowUpdates(), row("a"), row("b"), row("c")
-    updates.arrange([a, b])
-    update = updates.arrange([c, b])
-    assert update is not None
-    assert [item[:2] for item in update.added] == [(0, "c")]
-    assert (list(update.removed), list(update.moved)) == ([], [])
-
-
-def test_a_gap_is_closed_from_the_end_without_a_removal() -> None:
-    updates, (a, b, c) = RowUpdates(), map(row, "abc")
-    updates.arrange([a, b, c])
-    update = updates.arrange([c, b])
-    assert update is not None
-    assert (list(update.removed), list(update.moved)) == ([], [(2, 0, ONE_WAY)])
-
-
-def test_rows_that_leave_for_good_are_removed_from_the_highest_down() -> None:
-    updates, (a, b, c) = RowUpdates(), map(row, "abc")
-    updates.arrange([a, b, c])
-    update = updates.arrange([a])
-    assert update is not None
-    assert (list(update.removed), list(update.moved)) == ([2, 1], [])
-
-
-def test_order_is_restored_by_swaps() -> None:
-    updates, (a, b, c) = RowUpdates(), map(row, "abc")
-    updates.arrange([a, b, c])
-    update = updates.arrange([b, c, a])
-    assert update is not None
-    assert list(update.moved) == [(0, 1, SWAP), (1, 2, SWAP)]
-
-
 def test_a_row_made_anew_is_another_request() -> None:
     updates, a = RowUpdates(), V1Row("a", [1], [2])
     updates.arrange([a])

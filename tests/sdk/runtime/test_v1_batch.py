@@ -113,45 +113,6 @@ def test_more_arrivals_than_departures(four: Any, form: Callable[[BatchUpdate], 
     assert same_objects(final, {i: requests[name].output_token_ids for i, name in enumerate("BAEDF")})
 
 
-def test_nothing_changed_is_none_and_every_step_starts_afresh(four: Any) -> None:
-    batch, *_ = four
-    assert batch.take_update() is None
-    batch.remove("B")
-    batch.condense()
-    assert batch.take_update() is not None
-    assert batch.take_update() is None
-
-
-def test_an_emptied_batch_reports_size_zero_and_descending_removals(four: Any) -> None:
-    batch, _, _ = four
-    for name in "BDAC":
-        batch.remove(name)
-    batch.condense()
-    update = batch.take_update()
-    assert update == BatchUpdate(0, [3, 2, 1, 0], [], [])
-    assert len(batch) == 0
-
-
-def test_a_resumed_request_comes_with_its_outputs_in_the_same_or_a_new_list(four: Any) -> None:
-    batch, requests, _ = four
-    b = requests["B"]
-    b.output_token_ids.extend([5, 6])
-    same = b.output_token_ids
-    batch.remove("B")
-    batch.condense()
-    batch.take_update()
-    batch.add(b)
-    update = batch.take_update()
-    assert update is not None and update.added[0][3] is same and same == [5, 6]
-    batch.remove("B")
-    batch.condense()
-    batch.take_update()
-    b.output_token_ids = list(same)
-    batch.add(b)
-    update = batch.take_update()
-    assert update is not None and update.added[0][3] is b.output_token_ids and update.added[0][3] is not same
-
-
 def test_what_the_engine_forbids_is_refused(four: Any, make_request: Callable[..., Request]) -> None:
     batch, requests, _ = four
     with pytest.raises(ValueError, match="already"):
