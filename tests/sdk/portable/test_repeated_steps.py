@@ -1,0 +1,152 @@
+"""A repeated step gives the bits of the author's code, and a defect in any part of the repetition does not.
+
+The kernel here is a loop of Python's on the CPU, and columns lie in memory of their own, as on a GPU.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import lpkit
+import pytest
+import torch
+from lpkit import kernels
+from lpkit.columns.memory import Arena
+from lpkit.kernels.launching import Plan, launch
+from lpkit.portable import by_slot
+from lpkit.portable.by_slot import BySlot
+from lpkit.runtime import make_config
+from lpkit.sampling_params import SamplingParams
+
+CPU, VOCAB = torch.device("cpu"), 16
+
+
+class Far(lpkit.LogitsProcessor):
+    class Params(lpkit.Params):
+        far: float
+        ids: tuple[int, ...] = ()
+
+    far = lpkit.column(torch.float32)
+    ids = lpkit.ragged(torch.int64)  # grows, and moves the memory of all columns
+
+    def admit(self, request: lpkit.Request[Any]) -> bool:
+        self.far[request.slot] = request.params.far
+        self.ids[request.slot] = request.params.ids
+        return True
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        if self.ids.used:
+            kernels.mask_far_below_top_(logits, self.far[rows].unsqueeze(1), rows.temperature)
+        return kernels.mask_far_below_top_(logits, self.far[rows].unsqueeze(1))
+
+
+class Entries(NamedTuple):
+    slots: torch.Tensor
+    own: torch.Tensor
+    step: int
+    size: int
+
+
+class Kernel:
+    __name__ = "far"
+
+    def __getitem__(self, grid: Any) -> Any:
+        return self.run
+
+    def run(self, logits: torch.Tensor, slots: torch.Tensor, own: torch.Tensor, far: Any, scale: Any) -> None:
+        for row, slot in zip(logits, slots.tolist(), strict=False):
+            if own[slot]:
+                distance = far[slot] if scale is None else far[slot] * scale[slot]
+                row.masked_fill_(row < row.max() - distance, -torch.inf)
+
+
+def mask_far_below_top_(logits: torch.Tensor, far: Any, scale: Any = None, *, entries: Entries) -> torch.Tensor:
+    launch(Kernel(), (logits.shape[0],), (logits, entries.slots, entries.own, far, scale))
+    return logits
+
+
+MODULE: Any = SimpleNamespace(suits=lambda logits: True, Entries=Entries, mask_far_below_top_=mask_far_below_top_)
+
+
+def made(repeated: bool) -> Far:
+    processor = Far(make_config(max_num_seqs=4, vocab_size=VOCAB), CPU, False)
+    if repeated:
+        processor._admission._arena._on_host = False
+        processor._admission._arena.lay_out()
+        processor._admission.flush()
+        processor._by_slot = BySlot(Far, processor._admission, [MODULE])
+    return processor
+
+
+def request(row: int, **args: Any) -> tuple[int, SamplingParams, list[int], list[int]]:
+    return row, SamplingParams(temperature=0.5 + row / 2, extra_args=args), [1], []
+
+
+BATCHES: list[tuple[int, list[int], list[Any]]] = [
+    (2, [], [request(0, far=1.0), request(1)]),
+    (2, [], []),
+    (3, [], [request(2, far=0.5)]),
+    (3, [0], [request(0, far=2.0, ids=list(range(9)))]),  # recycles a slot, takes the other branch, moves the memory
+    (3, [1], [request(1, far=0.25, ids=list(range(40)))]),  # moves it again
+    (2, [2], []),
+    (2, [0], [request(0, far=3.0)]),  # the first branch again
+]
+"""Rows, removed rows, and new requests of each step."""
+
+
+def play() -> None:
+    """Compare the two ways in all steps, with new logits in each."""
+    pair, generator = [made(False), made(True)], torch.Generator().manual_seed(1)
+    for rows, removed, added in BATCHES:
+        for _ in range(2):
+            logits = torch.randn(rows, VOCAB, generator=generator)
+            found = []
+            for processor in pair:
+                processor.update_state(lpkit.v1.BatchUpdate(rows, removed, added, []))
+                found.append(processor.apply(logits.clone()))
+            assert torch.equal(*found)
+            removed, added = [], []
+    step = pair[1]._by_slot
+    assert step is not None and step._plans
+
+
+def test_a_repeated_step_edits_as_the_authors_code_does() -> None:
+    play()
+
+
+def same_addresses(patch: pytest.MonkeyPatch) -> None:
+    run, first = Plan.run, {}  # type: ignore[var-annotated]
+    patch.setattr(Plan, "run", lambda self, *given: run(self, *first.setdefault(id(self), given)))
+
+
+def plans_live_on(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(by_slot, "_memory", lambda column: None)
+
+
+def only_new_memory_is_sent(patch: pytest.MonkeyPatch) -> None:
+    """Neither values nor who is admitted."""
+    send = Arena._send
+    patch.setattr(Arena, "_send", lambda self: send(self) if self._moved else None)
+
+
+def a_branch_stays_recorded(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(BySlot, "_record", cache(BySlot._record))
+
+
+def nobody_is_asked_for(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Kernel, "run", lambda self, logits, slots, own, *given: RUN(self, logits, slots, own | True, *given))
+
+
+RUN = Kernel.run
+
+
+DEFECTS = [same_addresses, plans_live_on, only_new_memory_is_sent, a_branch_stays_recorded, nobody_is_asked_for]
+
+
+@pytest.mark.parametrize("defect", DEFECTS)
+def test_a_defect_of_the_repetition_is_noticed(defect: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    defect(monkeypatch)
+    with pytest.raises(AssertionError):
+        play()
