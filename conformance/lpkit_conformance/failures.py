@@ -256,7 +256,9 @@ def rerun(failure: Failure, limit: float | None = None) -> TargetResult:
         ProjectError: if the current folder's pyproject.toml cannot be used.
     """
     spec, path = whereabouts(failure)
-    result = check_target(spec, failure.plan, path, limit=limit or CALL_SECONDS)
+    own = _owner(failure.target)
+    plan = replace(failure.plan, environment=own.environment) if own else failure.plan
+    result = check_target(spec, plan, path, limit=limit or CALL_SECONDS)
     silent = bool(result.checks) and all(check.never_active for check in result.checks)
     return replace(result, target=failure.target, error="" if silent else result.error)
 

@@ -255,6 +255,7 @@ def plan_for(options: Options, project: Project | None) -> Plan:
         ignore=tuple(known_code(code) for code in options.ignore),
         seed=options.seed,
         device=resolve_device(options.device),
+        environment=project.environment if project else {},
     )
     if options.release:
         rules = rules_of(options.release)

@@ -195,3 +195,18 @@ def test_without_vllm_in_this_process_only_the_form_of_a_case_is_judged(monkeypa
     assert plan_for(Options(cases=('{"a_field_of_the_next_vllm": 1}',)), None).cases[0].fields
     with pytest.raises(CaseError, match="not JSON"):
         plan_for(Options(cases=("{",)), None)
+
+
+def test_a_plugin_finds_the_environment_that_its_project_gives(tmp_path: Path) -> None:
+    (tmp_path / "needy.py").write_text(
+        "import os\nimport lpkit\nTABLE = os.environ['LPKIT_TEST_TABLE']\n"
+        "class P(lpkit.LogitsProcessor):\n    def process(self, logits, rows):\n        return logits\n",
+        encoding="utf-8",
+    )
+    entry = '[project.entry-points."vllm.logits_processors"]\nneedy = "needy:P"\n[tool.lpkit]\n'
+    statuses = []
+    for settings in ("", 'environment = {LPKIT_TEST_TABLE = "a"}\n'):
+        (tmp_path / "pyproject.toml").write_text(entry + settings, encoding="utf-8")
+        (target,) = run.run(["needy"], Options(select=("LP001",)), tmp_path).targets
+        statuses.append(target.checks[0].status)
+    assert statuses == ["failed", "passed"]

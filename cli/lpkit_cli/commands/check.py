@@ -50,7 +50,12 @@ def check(
     *,
     case: Annotated[
         list[str] | None,
-        typer.Option("--case", metavar="JSON", help='SamplingParams that switch the plugin on: {"extra_args": {...}}'),
+        typer.Option(
+            "--case",
+            metavar="JSON",
+            help='SamplingParams that switch the plugin on: {"extra_args": {...}}. lpkit\'s own keys: '
+            "prompt_token_ids, output_token_ids, generated, reasoning.",
+        ),
     ] = None,
     host: Annotated[
         list[str] | None,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import importlib.util
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -73,6 +74,7 @@ def survey(runner: Runner, target: str, path: list[str], told: dict[str, Any]) -
     from lpkit_conformance.suite.load_failures import load_failure
 
     plan = decode(Plan, told)
+    os.environ.update(plan.environment)
     # What is selected are checks of the engine; this session only makes requests, on the reference runtime.
     plan = replace(plan, cases=in_one_engine(plan.cases), select=(), ignore=(), first=(), alone=False, device="cpu")
     _state.runner, _state.reasoning = runner, plan.cases[0].reasoning

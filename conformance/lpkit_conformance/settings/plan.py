@@ -28,6 +28,7 @@ class Plan:
         program: run only this program, in the single selected check.
         trace: replay only this recorded trace, in this pattern, in the single selected check.
         release: apply the rules of this release of vLLM; None: of the newest.
+        environment: variables that are set before the plugin is imported.
         bystanders: processes that this process, not the plugin, has started; None: those running when the checks begin.
     """
 
@@ -48,6 +49,7 @@ class Plan:
     program: Program | None = field(default=None, metadata={"form": (program_to_json, program_from_json)})
     trace: tuple[str, str] | None = None
     release: Release | None = None
+    environment: dict[str, str] = field(default_factory=dict)
     bystanders: frozenset[int] | None = None
 
     def wants(self, code: str) -> bool:

@@ -19,7 +19,7 @@ from lpkit.interfaces.lookup import GROUP
 from lpkit_conformance.errors import ProjectError, UsageError
 from lpkit_conformance.settings.hosts import HOSTS
 
-KEYS = ("cases", "hosts", "vocab_size", "max_num_seqs", "expected_failures", "against")
+KEYS = ("cases", "hosts", "vocab_size", "max_num_seqs", "expected_failures", "against", "environment")
 
 
 @dataclass(frozen=True)
@@ -56,6 +56,7 @@ class Project:
     expected: tuple[ExpectedFailure, ...] = ()
     name: str = ""
     against: tuple[Against, ...] = ()
+    environment: dict[str, str] = field(default_factory=dict)
 
     def owns(self, target: str) -> bool:
         """True if the settings apply to this target: an entry point, a file or a module of the project."""
@@ -107,6 +108,7 @@ def find(folder: Path) -> Project | None:
         _expected(path, settings),
         str(_table(path, data, "project").get("name", "")),
         tuple(_against(path, item) for item in _list(path, settings, "against")),
+        _environment(path, settings.get("environment", {})),
     )
 
 
@@ -160,6 +162,12 @@ def _size(path: Path, settings: dict[str, Any], key: str) -> int | None:
     if key == "vocab_size" and value % 128:
         raise ProjectError(f"{path}: [tool.lpkit] vocab_size must be a multiple of 128, not {value}")
     return value
+
+
+def _environment(path: Path, value: object) -> dict[str, str]:
+    if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
+        raise ProjectError(f"{path}: [tool.lpkit] environment must be a table of name = string, not {value!r}")
+    return {str(name): text for name, text in value.items()}
 
 
 def _against(path: Path, value: object) -> Against:

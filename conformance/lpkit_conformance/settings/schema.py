@@ -79,6 +79,11 @@ def tool_schema(tool_name: str = "lpkit") -> dict[str, Any]:
             },
             "vocab_size": {"type": "integer", "minimum": 128, "multipleOf": 128},
             "max_num_seqs": {"type": "integer", "minimum": 1},
+            "environment": {
+                "type": "object",
+                "additionalProperties": {"type": "string"},
+                "description": "Environment variables that the plugin reads.",
+            },
             "expected_failures": {
                 "type": "object",
                 "patternProperties": {"^[Ll][Pp][0-9]{3}$": _EXPECTED},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -74,6 +75,7 @@ def _load(parent: Parent, job: dict[str, Any]) -> Session | None:
         plan = replace(decode(Plan, job["plan"]), standin=judged_with.startswith(STANDIN), bystanders=frozenset())
         lend_buffers(torch.device(plan.device))
         tree.adopt_orphans()
+        os.environ.update(plan.environment)
         sys.path[:0] = job["path"]  # not before: what is ours must not come from a project's folder
         session = Session(name, resolve_target(name).cls, plan)
         session.searching = searching

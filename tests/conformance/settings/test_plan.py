@@ -29,6 +29,8 @@ FULL = Plan(
     release=(0, 30),
     standin=True,
     bystanders=frozenset({7}),
+    quick=True,
+    environment={"A": "b"},
 )
 
 

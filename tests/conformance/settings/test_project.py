@@ -44,6 +44,7 @@ cases = [{extra_args = {bias = 1.5}}, {temperature = 0.5}]
 hosts = ["v2"]
 vocab_size = 1024
 max_num_seqs = 16
+environment = {MY_TABLE = "a.json"}
 [tool.lpkit.expected_failures]
 LP202 = "known"
 lp203 = {reason = "later", until = 2031-02-03}
@@ -51,6 +52,7 @@ lp203 = {reason = "later", until = 2031-02-03}
     )
     assert found.cases == ({"extra_args": {"bias": 1.5}}, {"temperature": 0.5})
     assert (found.hosts, found.vocab_size, found.max_num_seqs) == (("v2",), 1024, 16)
+    assert found.environment == {"MY_TABLE": "a.json"}
     assert found.expected == (
         ExpectedFailure("LP202", "known"),
         ExpectedFailure("LP203", "later", datetime.date(2031, 2, 3)),
@@ -72,6 +74,7 @@ lp203 = {reason = "later", until = 2031-02-03}
         ('[tool.lpkit]\nhosts = ["v3"]', "hosts must be of"),
         ("[tool.lpkit]\nhosts = []", "hosts must be of"),
         ("[tool.lpkit]\nhosts = [1]", "hosts must be of"),
+        ("[tool.lpkit]\nenvironment = {A = 1}", "environment must be a table of name = string"),
         ("[tool.lpkit]\nvocab_size = 100", "vocab_size must be a multiple of 128, not 100"),
         ("[tool.lpkit]\nvocab_size = 0", "vocab_size must be a positive integer"),
         ("[tool.lpkit]\nmax_num_seqs = true", "max_num_seqs must be a positive integer, not True"),
