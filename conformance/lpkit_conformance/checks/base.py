@@ -36,7 +36,8 @@ class Rule(ABC):
         name: short, kebab-case.
         hosts: names of the table; empty for a check that needs no host.
         requires: codes that must pass first (on the same host, or without a host).
-        tier: ``advice`` never fails a plugin.
+        tier: ``advice`` does not fail a plugin, except for an exception that an engine without ``option`` meets.
+        option: the engine's option without which the rule cannot be broken, such as ``--enable-prompt-embeds``.
         engine: the engine of its runs: the reference runtime, a real vLLM (``lpkit check --engine vllm``), or the
             reference runtime with two plugins (``lpkit check --together``).
         needs_action: True if a run in which the plugin never changed a logit proves nothing.
@@ -60,6 +61,7 @@ class Rule(ABC):
     hosts: ClassVar[tuple[str, ...]] = tuple(HOSTS)
     requires: ClassVar[tuple[str, ...]] = ("LP001", "LP101")
     tier: ClassVar[Tier] = "core"
+    option: ClassVar[str] = ""
     engine: ClassVar[Engine] = "reference"
     needs_action: ClassVar[bool] = False
     as_given: ClassVar[bool] = False
@@ -122,5 +124,7 @@ def judge(
     except Failed as failure:
         finding = failure.finding
         finding = replace(finding, fix=finding.fix or check.sections()["fix"], location=finding.location or location())
-        mild = failure.advice or check.tier == "advice"
+        if check.option:
+            finding = replace(finding, where={**finding.where, "needs": check.option})
+        mild = failure.advice or (check.tier == "advice" and (check.option or not finding.exception))
         return result("advice" if mild else "failed", finding.summary, finding)

@@ -216,6 +216,7 @@ class LP114(Check):
     """
 
     code, name, tier, method = "LP114", "refused-arguments-harmless", "advice", STATE
+    option = "VLLM_USE_RUST_FRONTEND=1"
     prevented = "they read the arguments again when a request arrives, and decline it."
     requires = ("LP101", "LP301", "LP103", "LP104", "LP112", "LP113")
     since = VALIDATED_SINCE

@@ -54,17 +54,16 @@ class LP221(Check):
 class LP222(Check):
     """Prompt ids may lie outside the vocabulary.
 
-    Prompts may hold ids that the logits have no column for: of tokens that were added to the tokenizer, or of
-    embeddings.
+    Prompts may hold ids that the logits have no column for: of tokens that were added to the tokenizer, or of images.
 
     Why: ``logits[row, prompt_ids]`` and a table of ``vocab_size`` counts raise, or read another row's memory on a GPU:
-    one prompt stops the engine for everyone. Advice, because vLLM admits such ids with few models only.
+    one prompt stops the engine for everyone. Multimodal models send such ids for images.
 
     Fix: drop prompt ids of ``vocab_size`` and above before you index with them.
     """
 
-    code, name, tier = "LP222", "prompt-ids-beyond", "advice"
-    requires = ("LP101", "LP301", "LP201", "LP207")
+    code, name = "LP222", "prompt-ids-beyond"
+    requires = ("LP101", "LP301", "LP201", "LP207", "LP214")
 
     def run(self, subject: Subject) -> str | None:
         works(subject, BEYOND)

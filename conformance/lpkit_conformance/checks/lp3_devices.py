@@ -130,6 +130,7 @@ class LP309(Check):
     """
 
     code, name, tier, hosts = "LP309", "empty-logits", "advice", (V1,)
+    option = "sampling in shards"
     prevented = "they call `process`, `edit` or a callable with at least one row."
     requires, own_exceptions = ("LP101", "LP301"), EVERY_METHOD
 

@@ -8,7 +8,18 @@ from lpkit.sampling_params import GREEDY_EPSILON, SamplingParams
 
 from lpkit_conformance.checks.base import Check
 from lpkit_conformance.checks.ladder import host_after, mixed_arrivals
-from lpkit_conformance.checks.lazily import Subject, calls, changes, compare, parts, solo, stand, styles, torch
+from lpkit_conformance.checks.lazily import (
+    Subject,
+    calls,
+    changes,
+    compare,
+    odd_arguments,
+    parts,
+    solo,
+    stand,
+    styles,
+    torch,
+)
 from lpkit_conformance.checks.lp3_contract import ContractCheck, adversarial
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.programs.generate import Arrive, Finish, Step
@@ -21,7 +32,7 @@ class LP401(ContractCheck):
 
     After ``apply`` the token that had the largest logit still has it: ``y[argmax(x)] == max(y)``. The rows are random,
     tied, flat, one-hot, mostly masked, huge and tiny. In further rows, the tokens that the plugin moves are just above
-    or just below the rest.
+    or just below the rest. The arguments are those of the cases, and the ends of what `validate_params` accepts.
 
     Why: V1 has chosen the tokens of greedy requests before such a processor runs, so a plugin that changes the
     argmax silently has no effect on them (vLLM #28617).
@@ -32,7 +43,7 @@ class LP401(ContractCheck):
     code, name, hosts = "LP401", "argmax-claim", (V1,)
     method = "is_argmax_invariant"
     prevented = "a processor of the sampling stage is given no greedy requests, so it may change the argmax."
-    requires = ("LP101", "LP301", "LP402")
+    requires = ("LP101", "LP301", "LP402", "LP104", "LP111")
 
     def judge(self, subject: Subject, logits: torch.Tensor, again: stand.Apply) -> str | None:
         if not parts.drive(subject).invariant:
@@ -54,6 +65,19 @@ class LP401(ContractCheck):
                     f"token {int(result[row].argmax())} has it",
                 )
         return f"{tried} rows"
+
+    def run(self, subject: Subject) -> str | None:
+        note = super().run(subject)
+        for served in () if _declines_greedy(subject) else odd_arguments.odd_served(subject):
+            for before, after in served.rows:
+                if after[before.argmax()] != after.max():
+                    raise Failed(
+                        f"is_argmax_invariant() is True, but with {served.argument} the argmax changed",
+                        {"argument": served.argument},
+                        f"token {int(before.argmax())} keeps the largest logit",
+                        f"token {int(after.argmax())} has it",
+                    )
+        return note
 
 
 def contested(logits: torch.Tensor, again: stand.Apply) -> dict[str, torch.Tensor]:

@@ -39,6 +39,7 @@ class LP503(Check):
     """A prompt may have no token ids.
 
     With prompt embeddings ``prompt_token_ids`` is None. No method raises then, and the request's row stays valid.
+    Advice, because an engine admits them with `--enable-prompt-embeds` only.
 
     Why: ``len(None)`` in ``update_state`` stops the engine for everyone. A share of a prompt whose length is taken as 0
     is NaN.
@@ -47,7 +48,7 @@ class LP503(Check):
     """
 
     code, name, hosts, requires, tier = "LP503", "prompt-none", (V1,), ("LP101", "LP301"), "advice"
-    since = NO_PROMPT_IDS_SINCE
+    since, option = NO_PROMPT_IDS_SINCE, "--enable-prompt-embeds"
     own_exceptions = EVERY_METHOD
 
     def run(self, subject: Subject) -> str | None:
@@ -103,12 +104,14 @@ class LP506(LadderCheck):
 
     After a failed KV load the engine takes tokens back and generates them again, in the same list.
 
-    Why: state that only counts up is ahead from then on. Advice, because vLLM's own min-tokens has the same defect.
+    Why: state that only counts up is ahead from then on. Advice, because it needs a KV connector
+    (`--kv-transfer-config`), and vLLM's own min-tokens has the same defect.
 
     Fix: compute from ``len(output_ids)`` and the ids themselves in every step.
     """
 
     code, name, hosts, tier = "LP506", "shrinking-outputs", (V1,), "advice"
+    option = "--kv-transfer-config"
     requires = ("LP101", "LP301", "LP201", "LP501")
 
     def programs(self, subject: Subject) -> Iterator[Program]:

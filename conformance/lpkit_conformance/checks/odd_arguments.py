@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import reprlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -65,6 +65,11 @@ MOST_KEYS = 6
 LONGER_THAN_LIMITS = 2048
 """Longer than any list limit seen in practice (`lpkit.ragged` stops at 1,024)."""
 
+MOST_ITEMS = 3
+"""Items of a list that are tried at the ends of what is accepted."""
+
+MOST = 2**63 - 1
+
 STEPS = 2
 TOGETHER = 8
 """Odd requests served before the neighbour is replaced."""
@@ -73,12 +78,21 @@ TOGETHER = 8
 def odd_requests(subject: Subject) -> Iterator[tuple[str, Any, SamplingParams]]:
     """Yield the case with one argument replaced by each odd value.
 
-    Further arguments that the plugin reads are added with odd values. Each vLLM field that the case names is left out.
+    These include the ends of the range that the plugin accepts. Further arguments that the plugin reads are added with
+    odd values. Each argument, and each vLLM field that the case names, is left out.
     """
     given = subject.setup.case.fields.get("extra_args") or {}
     for key, value in given.items():
-        for odd in (*ODD_VALUES, *relatives(value, subject.setup.vocab_size)):
+
+        def accepts(item: Any, key: str = key) -> bool:
+            return subject.plugin.accepts(_params(subject, key, item))
+
+        for odd in (*ODD_VALUES, *relatives(value, subject.setup.vocab_size), *ends(value, accepts)):
             yield key, odd, _params(subject, key, odd)
+        if len(given) > 1:
+            params = subject.setup.case.params()
+            del params.extra_args[key]
+            yield key, "left out", params
     for key in _read_besides(subject)[:MOST_KEYS] if given else ():
         for odd in ODD_VALUES:
             yield key, odd, _params(subject, key, odd)
@@ -141,6 +155,62 @@ def relatives(value: Any, vocab_size: int) -> Iterator[Any]:
         yield [*items, *items[:1] * (max(vocab_size, LONGER_THAN_LIMITS) + 1)]
 
 
+def ends(value: Any, accepts: Callable[[Any], bool]) -> Iterator[Any]:
+    """Yield the accepted values furthest from a value of a case, the longest accepted list, and the value as other JSON
+    types; of an object's entries, too."""
+    if isinstance(value, bool | str) or not accepts(value):
+        return
+    if isinstance(value, int):
+        yield from (str(value), float(value), [value])
+        yield from (far if accepts(far) else _last(value, sign, accepts) for far, sign in ((MOST, 1), (-MOST - 1, -1)))
+    elif isinstance(value, float):
+        yield from (str(value), [value])
+        for inside in filter(accepts, (value, math.copysign(1e-3, -value))):
+            for outside in (math.copysign(1e308, inside), math.copysign(5e-324, inside)):
+                yield _nearest(inside, outside, accepts)
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            for end in ends(item, lambda other, key=key: accepts({**value, key: other})):
+                yield {**value, key: end}
+    elif value:
+        size = _last(len(value), 1, lambda count: count <= LONGER_THAN_LIMITS and accepts(_extended(value, count)))
+        yield _extended(value, size)
+        for place, item in [*enumerate(value)][:MOST_ITEMS]:
+            for end in ends(item, lambda other, place=place: accepts(_replaced(value, place, other))):
+                yield _replaced(value, place, end)
+
+
+def _last(inside: int, step: int, accepts: Callable[[int], bool]) -> int:
+    """Return the last accepted number in the direction of ``step``: in growing steps, then in shrinking ones."""
+    grows = True
+    while step:
+        found = accepts(inside + step)
+        inside += found * step
+        grows &= found
+        step = step * 2 if grows else int(math.copysign(abs(step) // 2, step))
+    return inside
+
+
+def _nearest(inside: float, outside: float, accepts: Callable[[float], bool]) -> float:
+    """Return the accepted number nearest to ``outside``, with the three digits in which authors write limits."""
+    if accepts(outside):
+        return outside
+    while True:
+        middle = math.copysign(math.sqrt(abs(inside)) * math.sqrt(abs(outside)), outside)
+        middle = float(f"{middle:.3g}")
+        if middle in (inside, outside):
+            return inside
+        inside, outside = (middle, outside) if accepts(middle) else (inside, middle)
+
+
+def _extended(items: Sequence[Any], size: int) -> list[Any]:
+    return [items[n % len(items)] for n in range(size)]
+
+
+def _replaced(items: Sequence[Any], place: int, item: Any) -> list[Any]:
+    return [*items[:place], item, *items[place + 1 :]]
+
+
 @dataclass
 class Served:
     """Result of one odd request.
@@ -188,6 +258,7 @@ def refused_served(subject: Subject) -> tuple[Served, ...]:
     return refused
 
 
+@fact
 def _asked(subject: Subject) -> tuple[Served, ...]:
     """Ask about every odd request in a process without an instance, such as a front end."""
     return tuple(

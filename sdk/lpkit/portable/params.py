@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import reprlib
 import typing
 from collections.abc import Iterable, Mapping
@@ -29,7 +30,8 @@ class Params(BaseModel):
 
     A field without a default is required. A request that gives none of the fields does not use the processor. Over
     HTTP, values pass through JSON and msgpack, so they must be JSON values. Bools and lists of bools accept 0 and 1, an
-    int field refuses bools, ints fit in 64 bits, and floats are finite.
+    int field refuses bools, ints fit in 64 bits, and floats are finite. A float that float32 would hold as infinity or
+    less precisely than usual, such as 1e300 and 5e-324, is refused.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -155,6 +157,9 @@ class Params(BaseModel):
         return f"{count} values of {', '.join(values)} are wrong"
 
 
+FLOAT32_MIN, FLOAT32_MAX = 2.0**-126, (2 - 2.0**-23) * 2.0**127
+"""The smallest normal number of float32, and the largest."""
+
 _NUMBERS = frozenset({bool, int, float})
 _REMEMBERED = 256
 _LONGEST = 4096
@@ -271,8 +276,8 @@ def _not_json(given: Mapping[str, Any]) -> ValueError:
 
 
 def _checked(key: str, value: Any, bools: Bools) -> Any:
-    """Check that ints fit in 64 bits, and restore bools that the REST layer turned into numbers."""
-    _refuse_wide_ints(key, value)
+    """Check that columns can hold the numbers, and restore bools that the REST layer turned into numbers."""
+    _refuse_wide(key, value)
     if bools == "one":
         return _as_bool(value)
     return [_as_bool(item) for item in value] if bools == "many" and isinstance(value, list) else value
@@ -282,13 +287,16 @@ def _as_bool(value: Any) -> Any:
     return bool(value) if isinstance(value, int) and value in (0, 1) else value
 
 
-def _refuse_wide_ints(key: str, value: Any) -> None:
+def _refuse_wide(key: str, value: Any) -> None:
     if isinstance(value, int):
         if not INT64_MIN <= value <= INT64_MAX:
             raise ValueError(f"{key}: {_shown(value)} does not fit in a signed 64-bit integer")
+    elif isinstance(value, float):
+        if value and math.isfinite(value) and not FLOAT32_MIN <= abs(value) <= FLOAT32_MAX:
+            raise ValueError(f"{key}: {value} does not fit in float32 ({FLOAT32_MIN:.2g} to {FLOAT32_MAX:.2g})")
     elif isinstance(value, list | dict):
         for item in value if isinstance(value, list) else value.values():
-            _refuse_wide_ints(key, item)
+            _refuse_wide(key, item)
 
 
 def _explain(error: pydantic.ValidationError, cls: type[Params]) -> str:

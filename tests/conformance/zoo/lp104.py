@@ -132,3 +132,91 @@ class AmountIsAToken(Simple):
             return logits
 
         return apply
+
+
+@defect("LP104", "one entry short for the longest list that it accepts", case={"extra_args": {"lowered": [5, 9]}})
+class OneShort(V1Base):
+    LONGEST = 64
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.table = torch.zeros(self.max_num_seqs, self.LONGEST - 1, dtype=torch.int64)
+
+    @classmethod
+    def read(cls, params: Any) -> Any:
+        ids = tokens(params, "lowered")
+        if ids is not None and len(ids) > cls.LONGEST:
+            raise ValueError(f"lowered holds at most {cls.LONGEST} ids")
+        return ids
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, ids in self.rows.items():
+            self.table[row, : len(ids)] = torch.tensor(ids)
+            logits[row, self.table[row, : len(ids)]] -= 2.0
+        return logits
+
+
+@defect("LP104", "text that reads as a number is accepted, and stays text")
+class TextIsANumber(V1Base):
+    CASE = {"extra_args": {"bias": 2.5}}
+
+    @classmethod
+    def validate_params(cls, params: Any) -> None:
+        bias = (params.extra_args or {}).get("bias")
+        try:
+            refused = bias is not None and (isinstance(bias, bool) or not -10 <= float(bias) <= 10)
+        except (TypeError, ValueError, OverflowError):
+            refused = True
+        if refused:
+            raise ValueError("bias must be a number in [-10, 10]")
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        return (params.extra_args or {}).get("bias")
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, bias in self.rows.items():
+            logits[row, 5] = logits[row, 5] + bias
+        return logits
+
+
+@sound("text that reads as a number is made one")
+class TextBecomesANumber(TextIsANumber):
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        bias = super().enter(params, prompt, outputs)
+        return None if bias is None else float(bias)
+
+
+@defect("LP104", "compares the first of two ids with the vocabulary", case={"extra_args": {"pair": [5, 9]}})
+class ChecksTheFirst(V1Base):
+    @classmethod
+    def read(cls, params: Any) -> Any:
+        pair = (params.extra_args or {}).get("pair")
+        if pair is None:
+            return None
+        if not isinstance(pair, list) or [type(item) for item in pair] != [int, int] or min(pair) < 0 or pair[0] >= 512:
+            raise ValueError("pair must be two token ids")
+        return pair
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, pair in self.rows.items():
+            logits[row, pair] += 1.0
+        return logits
+
+
+@defect("LP104", "knows the limit once an instance has been made; a front end has none")
+class LearnsTheLimit(AnyToken):
+    limit: Any = None
+
+    def __init__(self, vllm_config: Any, *args: Any) -> None:
+        super().__init__(vllm_config, *args)
+        type(self).limit = vllm_config.model_config.get_vocab_size()
+
+    @classmethod
+    def read(cls, params: Any) -> Any:
+        state = super().read(params)
+        if state is not None and cls.limit is not None and state[0] >= cls.limit:
+            raise ValueError("token must be an id of the vocabulary")
+        return state
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        return super().read(params)

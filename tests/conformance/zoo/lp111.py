@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 from lpkit.v1 import BatchUpdate, process_dict_updates
 
-from zoo.arguments import INF
+from zoo.arguments import INF, number
 from zoo.correct.v1 import V1Base
 from zoo.correct.v1_odd import Kept
-from zoo.registry import defect
+from zoo.registry import defect, sound
 
 
 @defect("LP111", "NaN is a number, and adds up")
@@ -57,4 +58,47 @@ class AllowsNone(Kept):
         self.rows, rows = kept, self.rows
         logits = super().apply(logits)
         self.rows = rows
+        return logits
+
+
+@defect("LP111", "divides by the smallest number that it accepts, which float32 holds as 0")
+class DividesByAnything(V1Base):
+    CASE = {"extra_args": {"scale": 2.0}}
+
+    @classmethod
+    def read(cls, params: Any) -> Any:
+        scale = number(params, "scale", 0.0, 10.0)
+        if scale == 0:
+            raise ValueError("scale must be above 0")
+        return scale
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, scale in self.rows.items():
+            logits[row] = logits[row] / torch.tensor(scale)
+        return logits
+
+
+@sound("divides by nothing smaller than 0.01")
+class DividesByEnough(DividesByAnything):
+    @classmethod
+    def read(cls, params: Any) -> Any:
+        return number(params, "scale", 0.01, 10.0)
+
+
+@defect("LP111", "the first of two limits above the second", case={"extra_args": {"range": {"low": 0.5, "high": 2.0}}})
+class LimitsCross(V1Base):
+    @classmethod
+    def read(cls, params: Any) -> Any:
+        limits = (params.extra_args or {}).get("range")
+        if limits is None:
+            return None
+        if not isinstance(limits, dict) or limits.keys() != {"low", "high"}:
+            raise ValueError("range must have low and high")
+        if not all(type(item) in (int, float) and 0 <= item <= 50 for item in limits.values()):
+            raise ValueError("low and high must be numbers in [0, 50]")
+        return limits["low"], limits["high"]
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (low, high) in self.rows.items():
+            logits[row] += math.sqrt(high - low) if high >= low else math.nan
         return logits

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
-from zoo.arguments import INF
+from zoo.arguments import INF, number
 from zoo.bases import Late
-from zoo.correct.v1 import DenseMinP
+from zoo.correct.v1 import DenseMinP, V1Base
 from zoo.correct.v1_history import LastToken
-from zoo.registry import defect
+from zoo.registry import defect, sound
 
 
 @defect("LP401", "its claim holds for 20 tokens")
@@ -51,3 +53,30 @@ class FalseOnTies(DenseMinP):
 class ClaimsOnLastToken(LastToken):
     def is_argmax_invariant(self) -> bool:
         return True
+
+
+class Sharpens(V1Base):
+    """Multiplies a row by a factor above 0; the sound version."""
+
+    CASE = {"extra_args": {"factor": 0.5}}
+    LEAST = 0.1
+
+    @classmethod
+    def read(cls, params: Any) -> Any:
+        return number(params, "factor", cls.LEAST, 3.0)
+
+    def is_argmax_invariant(self) -> bool:
+        return True
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, factor in self.rows.items():
+            logits[row] = torch.where(logits[row] > -INF, logits[row] * factor, -INF)
+        return logits
+
+
+sound("keeps the argmax for every factor that it accepts")(Sharpens)
+
+
+@defect("LP401", "accepts a factor just below 0, which turns the order around")
+class TurnsAround(Sharpens):
+    LEAST = -0.25

@@ -402,3 +402,24 @@ def test_a_subclass_does_not_take_over_what_its_base_remembers() -> None:
     assert Base.parse({"size": 9}) == Base(size=9)
     with pytest.raises(ValueError, match="size"):
         Narrow.parse({"size": 9})
+
+
+@pytest.mark.parametrize("value", [1e308, -1e39, 5e-324, -1e-39])
+def test_a_float_that_float32_cannot_hold_is_refused_by_name(value: float) -> None:
+    class Scaled(lpkit.Params, prefix="my_"):
+        scale: float
+        all: list[float] = []
+
+    with pytest.raises(ValueError, match=r"my_scale: .* does not fit in float32"):
+        Scaled.parse({"my_scale": value})
+    with pytest.raises(ValueError, match=r"my_all: .* does not fit in float32"):
+        Scaled.parse({"my_scale": 1.0, "my_all": [0.0, value]})
+
+
+@pytest.mark.parametrize("value", [0.0, -0.0, 3.4e38, -1.2e-38])
+def test_a_float_within_the_range_of_float32_is_accepted(value: float) -> None:
+    class Scaled(lpkit.Params, prefix="my_"):
+        scale: float
+
+    params = Scaled.parse({"my_scale": value})
+    assert params is not None and params.scale == value

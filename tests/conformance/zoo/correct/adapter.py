@@ -41,7 +41,8 @@ class AdapterPrompt(AdapterBase):
         def cite(prompt_ids: list[int], output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
             raised = logits.clone()
             for item in {*prompt_ids, *output_ids[:2]}:
-                raised[item] += own.amount
+                if item < len(raised):  # prompts hold ids of images, too
+                    raised[item] += own.amount
             return raised
 
         return cite if own else None

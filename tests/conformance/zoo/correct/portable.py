@@ -112,9 +112,10 @@ class PortableCopyBoost(lpkit.LogitsProcessor):
         return True
 
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
-        of_prompt = (rows.tokens >= 0) & ~rows.is_output
+        vocab = logits.shape[1]
+        of_prompt = (rows.tokens >= 0) & (rows.tokens < vocab) & ~rows.is_output
         present = torch.zeros_like(logits, dtype=torch.int64)
-        present.scatter_add_(1, rows.tokens.clamp(min=0), of_prompt.long())
+        present.scatter_add_(1, rows.tokens.clamp(0, vocab - 1), of_prompt.long())
         return torch.where(present > 0, logits + self.boost[rows].unsqueeze(1), logits)
 
 
