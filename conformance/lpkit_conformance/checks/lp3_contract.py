@@ -326,6 +326,40 @@ class LP307(ContractCheck):
         return None
 
 
+class LP310(ContractCheck):
+    """A mask on an unlikely token does not switch the rule off.
+
+    With its least likely token masked, a row that the plugin edits is still edited elsewhere.
+
+    Why: every row of a request with a grammar has masked tokens. A rule that returns early on ``-inf`` protects itself
+    from NaN, and is off for all of these requests.
+
+    Fix: compute on the tokens that are not masked: ``torch.where(logits > -inf, edited, logits)``.
+    """
+
+    code, name = "LP310", "works-beside-masks"
+    requires = ("LP101", "LP301", "LP303", "LP305", "LP306")
+
+    def judge(self, subject: Subject, logits: torch.Tensor, again: stand.Apply) -> str | None:
+        edited = again(logits.clone()) != logits
+        # A token that the rule leaves alone, if there is one.
+        kept = torch.where(edited & ~edited.all(1, keepdim=True), math.inf, logits)
+        unlikely = kept.argmin(1, keepdim=True)
+        masked = logits.scatter(1, unlikely, -math.inf)
+        elsewhere = edited.scatter(1, unlikely, False)
+        still = (again(masked.clone()) != masked) & elsewhere
+        off = elsewhere.any(1, keepdim=True) & ~still.any(1, keepdim=True)
+        if bool(off.any()):
+            row = compare.first_row(off)
+            raise Failed(
+                f"with the unlikely token {int(unlikely[row])} masked, a row is not edited any more",
+                {"row": str(row), "token id": str(int(unlikely[row]))},
+                f"edits of other tokens, as without the mask ({int(elsewhere[row].sum())})",
+                "none of these edits",
+            )
+        return None
+
+
 def masks(subject: Subject, logits: torch.Tensor) -> Iterator[torch.Tensor]:
     """Grammar-like masks ``[rows, vocab]``: a few, most, and the tokens that the case names."""
     generator = torch.Generator().manual_seed(subject.setup.seed)

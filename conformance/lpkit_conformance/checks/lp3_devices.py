@@ -41,8 +41,8 @@ def on_meta(subject: Subject) -> Iterator[tuple[Subject, host_reads.ReadsZeros]]
 class LP308(Check):
     """Tensors are on the device of the logits.
 
-    A processor creates its tensors on the device it is given. lpkit passes torch's meta device and refuses operations
-    that mix it with the CPU, as a GPU does. The plugin does not edit a copy of the logits on the host.
+    A processor creates its tensors on the device it is given. lpkit passes torch's meta device and refuses ``numpy()``
+    and operations that mix it with the CPU, as a GPU does. The plugin does not edit a copy of the logits on the host.
 
     Why: on a CPU every tensor is on the right device. On a GPU the engine crashes in its first step, or edits of a
     copy on the host are lost.
@@ -62,7 +62,7 @@ class LP308(Check):
         except calls.PluginError as error:
             if isinstance(error.__cause__, devices.MixedDevices):
                 raise Failed(
-                    f"{error.method} mixes tensors of different devices",
+                    f"{error.method} {error.__cause__.what}",
                     {"method": error.method},
                     "all tensors on the device of the logits",
                     error.summary,

@@ -105,8 +105,8 @@ class LP508(Check):
     """An edit that depends on token ids is not made for placeholders.
 
     If other token ids give another edit, a history of placeholders gives none, or the edit of a history without the
-    tokens in question. Advice for a plugin that is passed explicitly, for which vLLM replaces placeholders before
-    ``apply``; LP505 requires it of a plugin with an entry point.
+    tokens in question. A rule of lengths counts placeholders. Advice for a plugin that is passed explicitly, for which
+    vLLM replaces placeholders before ``apply``; LP505 requires it of a plugin with an entry point.
 
     Why: as soon as the class becomes an entry point, its lists keep -1 under async scheduling, the default. Its edits
     then follow from placeholders, without an error.
@@ -140,9 +140,10 @@ LENGTHS = (4, 40)
 
 
 def judge_dependence(subject: Subject) -> None:
-    """Fail if other token ids give other edits, and placeholders alone give an edit.
+    """Fail if placeholders alone give an edit that no token ids give, or that other ids change.
 
-    The part of an edit that most histories share does not depend on the ids; it may stay.
+    The part of an edit that most histories share does not depend on the ids; it may stay. If all of it does not, a
+    placeholder counts as a token.
     """
     for length in LENGTHS:
         before, rows = _edits(subject, [*_histories(subject, length), [], [v1_async.PLACEHOLDER] * length])
@@ -150,17 +151,20 @@ def judge_dependence(subject: Subject) -> None:
         if not len(known):
             continue
         common = known.median(0, keepdim=True).values
-        if all(compare.first_difference(before, known[:1], row) is None for row in known.unsqueeze(1)):
+        counts = all(compare.first_difference(before, known[:1], row) is None for row in known.unsqueeze(1))
+        allowed = (before, common) if counts else (before, common, empty)
+        if any(compare.first_difference(before, row, unknown) is None for row in allowed):
             continue
-        if any(compare.first_difference(before, row, unknown) is None for row in (before, common, empty)):
-            continue
-        token = int((unknown != before)[0].to(torch.int8).argmax())
+        token = int((unknown != common)[0].to(torch.int8).argmax())
+        what, cause = "other token ids give other logits", "-1 takes part in the computation like a token id"
+        if counts:
+            what, cause = "all token ids give the same logits", "placeholders are not counted, though they are tokens"
         raise Failed(
-            "other token ids give other logits, and placeholders of -1 alone give an edit too",
+            f"{what}, and placeholders of -1 alone give another edit",
             {"output list": f"{length} times -1", "token id": str(token)},
-            f"{float(before[0, token]):g}, as before",
+            f"{float(common[0, token]):g}" + ("" if counts else f", or {float(before[0, token]):g} as before"),
             f"{float(unknown[0, token]):g}",
-            cause="-1 takes part in the computation like a token id",
+            cause=cause,
             location=findings.at_fault(subject, "apply"),
         )
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import builtins
 import io
 import logging
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
+from typing import Any
 from unittest import mock
 
 from lpkit_conformance.checks.base import Check
@@ -151,9 +153,10 @@ QUIET_STEPS = 4
 
 
 class LP704(CostCheck):
-    """A step writes nothing to the log.
+    """A step writes nothing to the log or to a file.
 
-    After its requests were added, a batch that only generates causes no log record and no printed line.
+    After its requests were added, a batch that only generates causes no log record, no printed line and no write to a
+    file.
 
     Why: a server runs thousands of steps a second; its log fills up with counts that the engine already has, or with
     users' tokens.
@@ -169,7 +172,7 @@ class LP704(CostCheck):
             for _ in host.run([Step(QUIET_STEPS)]):
                 pass
         if len(said) >= QUIET_STEPS:
-            summary = "the plugin writes to the log in every step"
+            summary = "the plugin writes in every step"
             raise Failed(
                 summary, {"steps": str(QUIET_STEPS)}, "nothing", f"{len(said)} records, the first by {said[0]}"
             )
@@ -178,16 +181,26 @@ class LP704(CostCheck):
 
 @contextmanager
 def written() -> Iterator[list[str]]:
-    """Record the sources of log records and printed lines within the context, and suppress both."""
+    """Record log records, printed lines and files opened for writing within the context; suppress the first two."""
     said: list[str] = []
+    opened = io.open
 
     class Printed(io.StringIO):
         def write(self, text: str) -> int:
             said.extend(["print"] * text.count("\n"))
             return len(text)
 
+    def open_(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+        if not mode.startswith("r"):
+            said.append(f"open({str(file)!r}, {mode!r})")
+        return opened(file, mode, *args, **kwargs)
+
     def note(logger: logging.Logger, record: logging.LogRecord) -> None:
         said.append(f"logger {logger.name!r} at level {record.levelname}")
 
-    with mock.patch.object(logging.Logger, "handle", note), redirect_stdout(Printed()), redirect_stderr(Printed()):
+    with ExitStack() as stack:
+        for owner, name, value in ((logging.Logger, "handle", note), (io, "open", open_), (builtins, "open", open_)):
+            stack.enter_context(mock.patch.object(owner, name, value))
+        stack.enter_context(redirect_stdout(Printed()))
+        stack.enter_context(redirect_stderr(Printed()))
         yield said

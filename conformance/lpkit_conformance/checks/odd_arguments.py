@@ -7,6 +7,7 @@ import math
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -90,16 +91,15 @@ def odd_requests(subject: Subject) -> Iterator[tuple[str, Any, SamplingParams]]:
         for odd in (*ODD_VALUES, *relatives(value, subject.setup.vocab_size), *ends(value, accepts)):
             yield key, odd, _params(subject, key, odd)
         if len(given) > 1:
-            params = subject.setup.case.params()
-            del params.extra_args[key]
-            yield key, "left out", params
+            others = {name: copy.deepcopy(item) for name, item in given.items() if name != key}
+            yield key, "left out", subject.setup.case.params(extra_args=others)
     for key in _read_besides(subject)[:MOST_KEYS] if given else ():
         for odd in ODD_VALUES:
             yield key, odd, _params(subject, key, odd)
     for name in subject.setup.case.fields:
-        params = _without(subject, name) if name != "extra_args" else None
-        if params is not None:
-            yield name, getattr(params, name), params
+        without = _without(subject, name) if name != "extra_args" else None
+        if without is not None:
+            yield name, getattr(without, name), without
 
 
 def _without(subject: Subject, name: str) -> SamplingParams | None:
@@ -168,15 +168,13 @@ def ends(value: Any, accepts: Callable[[Any], bool]) -> Iterator[Any]:
         for inside in filter(accepts, (value, math.copysign(1e-3, -value))):
             for outside in (math.copysign(1e308, inside), math.copysign(5e-324, inside)):
                 yield _nearest(inside, outside, accepts)
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            for end in ends(item, lambda other, key=key: accepts({**value, key: other})):
-                yield {**value, key: end}
     elif value:
-        size = _last(len(value), 1, lambda count: count <= LONGER_THAN_LIMITS and accepts(_extended(value, count)))
-        yield _extended(value, size)
-        for place, item in [*enumerate(value)][:MOST_ITEMS]:
-            for end in ends(item, lambda other, place=place: accepts(_replaced(value, place, other))):
+        places: list[Any] = [*value]
+        if not isinstance(value, Mapping):
+            places = [*range(len(value))][:MOST_ITEMS]
+            yield _extended(value, _last(len(value), 1, partial(_fits, value, accepts)))
+        for place in places:
+            for end in ends(value[place], partial(_accepted_at, value, place, accepts)):
                 yield _replaced(value, place, end)
 
 
@@ -207,8 +205,19 @@ def _extended(items: Sequence[Any], size: int) -> list[Any]:
     return [items[n % len(items)] for n in range(size)]
 
 
-def _replaced(items: Sequence[Any], place: int, item: Any) -> list[Any]:
-    return [*items[:place], item, *items[place + 1 :]]
+def _fits(items: Sequence[Any], accepts: Callable[[Any], bool], size: int) -> bool:
+    return size <= LONGER_THAN_LIMITS and accepts(_extended(items, size))
+
+
+def _replaced(value: Any, place: Any, item: Any) -> Any:
+    """Return a list or an object with another item in one place."""
+    if isinstance(value, Mapping):
+        return {**value, place: item}
+    return [*value[:place], item, *value[place + 1 :]]
+
+
+def _accepted_at(value: Any, place: Any, accepts: Callable[[Any], bool], item: Any) -> bool:
+    return accepts(_replaced(value, place, item))
 
 
 @dataclass

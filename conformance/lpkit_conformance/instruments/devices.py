@@ -16,6 +16,14 @@ MAY_MIX = frozenset({"copy_", "_to_copy", "_copy_from", "index", "index_put", "i
 class MixedDevices(RuntimeError):
     """Error when the operands of one operation are on different devices."""
 
+    what = "mixes tensors of different devices"
+
+
+class NumpyOfDevice(MixedDevices):
+    """Error of ``numpy()`` on a tensor that is not on the host."""
+
+    what = "calls numpy() on a tensor of the device"
+
 
 class RefuseMixedDevices(Watch):  # type: ignore[no-untyped-call]
     """Raises where a GPU would; the meta device itself is lenient."""

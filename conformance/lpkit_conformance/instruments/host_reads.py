@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from lpkit_conformance.instruments.devices import NumpyOfDevice
 from lpkit_conformance.instruments.edits import author_line
 
 
@@ -51,6 +52,8 @@ class ReadsZeros(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         of_meta = bool(args) and isinstance(args[0], torch.Tensor) and args[0].is_meta
+        if of_meta and func in (torch.Tensor.numpy, torch.Tensor.__array__):
+            raise NumpyOfDevice("a GPU's tensor has no numpy(): copy it to the host first, by cpu()")
         if of_meta and (func in _READS or to_the_host(func, args, kwargs)):
             self.read = True
             zeros = torch.zeros(args[0].shape, dtype=args[0].dtype)
@@ -62,7 +65,6 @@ _READS = frozenset(
     {
         torch.Tensor.item,
         torch.Tensor.tolist,
-        torch.Tensor.numpy,
         torch.Tensor.__int__,
         torch.Tensor.__float__,
         torch.Tensor.__bool__,

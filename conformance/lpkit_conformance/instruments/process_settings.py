@@ -24,6 +24,8 @@ def settings() -> dict[str, Any]:
         "default device": torch.get_default_device(),
         "grad mode": torch.is_grad_enabled(),
         "number of torch's threads": torch.get_num_threads(),
+        "deterministic mode": torch.are_deterministic_algorithms_enabled(),
+        "precision of matrix products": torch.get_float32_matmul_precision(),
         "environment": {name: value for name, value in os.environ.items() if not name.startswith(LIBRARIES)},
         "root logger's handlers": list(root.handlers),
         "root logger's level": logging.getLevelName(root.level),
@@ -38,6 +40,7 @@ def settings_kept() -> Iterator[None]:
     dtype, device, grad = torch.get_default_dtype(), torch.get_default_device(), torch.is_grad_enabled()
     kept = list(root.handlers), root.level, logging.root.manager.disable
     threads, environment = torch.get_num_threads(), dict(os.environ)
+    deterministic, precision = torch.are_deterministic_algorithms_enabled(), torch.get_float32_matmul_precision()
     try:
         yield
     finally:
@@ -48,6 +51,8 @@ def settings_kept() -> Iterator[None]:
         if torch.get_num_threads() != threads:
             torch.set_num_threads(threads)
         torch.set_grad_enabled(grad)
+        torch.use_deterministic_algorithms(deterministic)
+        torch.set_float32_matmul_precision(precision)
         root.handlers[:], root.level, logging.root.manager.disable = kept
         if dict(os.environ) != environment:
             os.environ.clear()

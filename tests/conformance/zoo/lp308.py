@@ -11,9 +11,9 @@ from lpkit import v2
 
 from zoo.arguments import INF
 from zoo.bases import Boost, Dense, Late
-from zoo.correct.v1 import Bias
+from zoo.correct.v1 import Bias, V1Base
 from zoo.correct.v2_odd import LowPart
-from zoo.registry import defect
+from zoo.registry import defect, sound
 
 
 @defect(
@@ -86,3 +86,22 @@ class CpuTable(Dense):
 
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
         return logits + self.table * self.amount[rows].unsqueeze(1)
+
+
+@defect("LP308", "takes the logits for an array of the host")
+class NumpyOfLogits(V1Base):
+    CASE = {"extra_args": {"bias": 2.5}}
+
+    def best(self, row: torch.Tensor) -> int:
+        return int(row.numpy().argmax())
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, bias in self.rows.items():
+            logits[row, self.best(logits[row])] -= bias
+        return logits
+
+
+@sound("copies the row to the host before it is an array")
+class NumpyOfACopy(NumpyOfLogits):
+    def best(self, row: torch.Tensor) -> int:
+        return int(row.cpu().numpy().argmax())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from zoo.arguments import INF
+from zoo.bases import Late
 from zoo.correct.v1_history import History
 from zoo.registry import defect, sound
 
@@ -40,3 +41,15 @@ class LoopOfPlaceholders(History):
                 rest = logits[row].topk(3).indices
                 logits[row, [token for token in range(3, 15) if token not in rest.tolist()]] = -INF
         return logits
+
+
+@defect("LP508", "counts the tokens that are known: a length of placeholders is 0")
+class CountsKnown(Late):
+    def due(self, outputs: list[int]) -> bool:
+        return sum(token >= 0 for token in outputs) < self.FIRST
+
+
+@sound("counts all tokens, placeholders too")
+class CountsAll(Late):
+    def due(self, outputs: list[int]) -> bool:
+        return len(outputs) < self.FIRST

@@ -65,3 +65,10 @@ class PreallocatesAnArray(V2MinP):
     def __init__(self, vllm_config: Any, req_states: Any) -> None:
         super().__init__(vllm_config, req_states)
         self.room = np.empty(20_000_000)
+
+
+@defect("LP607", "switches torch's deterministic mode on for the whole engine")
+class Deterministic(Bias):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        torch.use_deterministic_algorithms(True)

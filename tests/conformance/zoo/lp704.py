@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
+from pathlib import Path
 
 import torch
 
 from zoo.bases import Late
-from zoo.registry import defect
+from zoo.correct.v1 import Bias
+from zoo.registry import defect, sound
 
 logger = logging.getLogger(__name__)
 
@@ -16,4 +19,20 @@ logger = logging.getLogger(__name__)
 class LogsEachStep(Late):
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         logger.warning("%d requests", len(self.rows))
+        return super().apply(logits)
+
+
+@defect("LP704", "appends to a file at each step")
+class KeepsAJournal(Bias):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        with Path(os.devnull).open("a", encoding="utf-8") as journal:
+            journal.write(f"{len(self.rows)} rows")
+        return super().apply(logits)
+
+
+@sound("reads a file at each step")
+class ReadsAFile(Bias):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        with Path(os.devnull).open(encoding="utf-8") as file:
+            file.read()
         return super().apply(logits)
