@@ -341,10 +341,11 @@ class LP310(ContractCheck):
     requires = ("LP101", "LP301", "LP303", "LP305", "LP306")
 
     def judge(self, subject: Subject, logits: torch.Tensor, again: stand.Apply) -> str | None:
-        edited = again(logits.clone()) != logits
-        # A token that the rule leaves alone, if there is one.
-        kept = torch.where(edited & ~edited.all(1, keepdim=True), math.inf, logits)
-        unlikely = kept.argmin(1, keepdim=True)
+        result = again(logits.clone())
+        edited, forbidden = result != logits, result == -math.inf
+        # A token that the rule masks itself, if it masks any.
+        kept = forbidden.any(1, keepdim=True) & ~forbidden
+        unlikely = logits.masked_fill(kept, math.inf).argmin(1, keepdim=True)
         masked = logits.scatter(1, unlikely, -math.inf)
         elsewhere = edited.scatter(1, unlikely, False)
         still = (again(masked.clone()) != masked) & elsewhere

@@ -181,7 +181,7 @@ def ends(value: Any, accepts: Callable[[Any], bool]) -> Iterator[Any]:
 def _last(inside: int, step: int, accepts: Callable[[int], bool]) -> int:
     """Return the last accepted number in the direction of ``step``: in growing steps, then in shrinking ones."""
     grows = True
-    while step:
+    while step and abs(inside) < MOST:
         found = accepts(inside + step)
         inside += found * step
         grows &= found
