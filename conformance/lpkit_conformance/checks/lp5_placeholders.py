@@ -142,23 +142,28 @@ LENGTHS = (4, 40)
 def judge_dependence(subject: Subject) -> None:
     """Fail if placeholders alone give an edit that no token ids give, or that other ids change.
 
-    The part of an edit that most histories share does not depend on the ids; it may stay. If all of it does not, a
-    placeholder counts as a token.
+    The part of an edit that most histories share does not depend on the ids; it may stay. If it depends on the length
+    alone, a placeholder counts as a token.
     """
+    shorter: torch.Tensor | None = None
     for length in LENGTHS:
         before, rows = _edits(subject, [*_histories(subject, length), [], [v1_async.PLACEHOLDER] * length])
         known, empty, unknown = rows[:-2], rows[-2:-1], rows[-1:]
         if not len(known):
             continue
         common = known.median(0, keepdim=True).values
-        counts = all(compare.first_difference(before, known[:1], row) is None for row in known.unsqueeze(1))
+        alike = all(compare.first_difference(before, known[:1], row) is None for row in known.unsqueeze(1))
+        counts = alike and shorter is not None and compare.first_difference(before, shorter, common) is not None
+        shorter = common if alike else None
+        if alike and not counts:
+            continue
         allowed = (before, common) if counts else (before, common, empty)
         if any(compare.first_difference(before, row, unknown) is None for row in allowed):
             continue
         token = int((unknown != common)[0].to(torch.int8).argmax())
         what, cause = "other token ids give other logits", "-1 takes part in the computation like a token id"
         if counts:
-            what, cause = "all token ids give the same logits", "placeholders are not counted, though they are tokens"
+            what, cause = "the edit depends on the length alone", "placeholders are not counted, though they are tokens"
         raise Failed(
             f"{what}, and placeholders of -1 alone give another edit",
             {"output list": f"{length} times -1", "token id": str(token)},
