@@ -256,3 +256,9 @@ def line_of(text: str) -> str:
     lines = (PROBES / "engine_check_probes.py").read_text(encoding="utf-8").splitlines()
     (number,) = [n for n, line in enumerate(lines, 1) if text in line]
     return f"engine_check_probes.py:{number}"
+
+
+def test_a_plugin_without_cases_is_served_with_derived_ones_and_the_report_says_so() -> None:
+    code, report = check(f"{PROBES / 'watch_probes.py'}:Trips", "--host", "v1", cwd=PROBES)
+    assert (code, report["verdict"]) == (0, "pass")
+    assert any("derived from the declared parameters" in note for note in report["notes"])

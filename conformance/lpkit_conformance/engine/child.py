@@ -187,12 +187,12 @@ def make_workload() -> Workload:
     if plan.trace is not None:
         longest = engine_settings(_state.runner, plan).max_model_len
         made = traced.workload(traces.load(plan.trace[0]), plan.trace[1], _subjects(), invariant, longest)
-        made = replace(made, notes=(*_session().notes, *made.notes))
     elif plan.program is not None:
         made = played.workload(plan.program, _subjects()[0], invariant)
     else:
         made = workloads.make(_state.runner, cases, invariant, list(_refused()), plan.vocab_size, plan.seed)
-    return replace(made, batches=tuple(tuple(map(_writable, batch)) for batch in made.batches))
+    notes = (*_session().notes, *made.notes)  # a case that was derived, for example
+    return replace(made, batches=tuple(tuple(map(_writable, batch)) for batch in made.batches), notes=notes)
 
 
 def _writable(ask: Ask) -> Ask:
