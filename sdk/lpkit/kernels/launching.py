@@ -224,6 +224,9 @@ _UNUSUAL = {"num_ctas": 1, "launch_cooperative_grid": False, "launch_pdl": False
 _UNUSUAL |= {"global_scratch_size": 0, "profile_scratch_size": 0}
 """Metadata of a compiled kernel, with the values at which a launch needs no more than grid, block and parameters."""
 
+_NO_CONTEXT = 201
+"""The driver's ``CUDA_ERROR_INVALID_CONTEXT``."""
+
 _MOST_SHARED = 228 * 1024
 """Bytes of shared memory of a program that need no permission."""
 
@@ -261,7 +264,11 @@ class _Driver:
         Raises:
             RuntimeError: the driver refuses.
         """
-        if error := self._call(*bound.given):
+        error = self._call(*bound.given)
+        if error == _NO_CONTEXT:  # this thread has not used the GPU yet, except for memory that was at hand
+            torch.cuda.synchronize()
+            error = self._call(*bound.given)
+        if error:
             raise RuntimeError(f"the CUDA driver could not launch a kernel: error {error}")
 
     def bind(self, item: Launch, moving: dict[int, Any]) -> _Bound | None:

@@ -136,6 +136,15 @@ def test_a_refused_launch_is_an_error(driver: Driver) -> None:
         plan.run(moving)
 
 
+def test_a_thread_without_a_context_gets_one(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    moving = torch.zeros(1)
+    plan = planned(Kernel(), moving, torch.zeros(1))
+    driver.error = 201
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: setattr(driver, "error", 0))
+    plan.run(moving)
+    assert len(driver.configs) == 2
+
+
 def test_a_view_of_a_moving_tensor_would_keep_its_old_address() -> None:
     moving = torch.zeros(2)
     with pytest.raises(ValueError, match="add reads a moving tensor through another"):
