@@ -76,6 +76,8 @@ class Activity:
     @cached_property
     def strangers(self) -> tuple[Stance, ...]:
         """Requests in the same batch that do not use the plugin, young and old."""
+        if not self._subject.foreign:
+            return ()
         lengths = sorted(stance.length for stance in self.stances)
         return tuple(Stance(None, f"stranger {i}", length) for i, length in enumerate({lengths[0], lengths[-1]}))
 

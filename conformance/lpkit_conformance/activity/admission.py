@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lpkit.runtime import Request
+from lpkit.sampling_params import SamplingParams
 
 from lpkit_conformance.hosts import PluginError, drive, parts_of
 from lpkit_conformance.programs.generate import Arrive, Step
@@ -42,26 +43,28 @@ def refusals(subject: Subject) -> tuple[Refusal, ...]:
 
 
 def let_in(subject: Subject) -> Foreign:
-    """Return the ``extra_args`` that the plugin admits; at least one entry."""
-    refused = [refusal.args for refusal in refusals(subject)]
-    return tuple(args for args in FOREIGN_ARGS if args not in refused) or FOREIGN_ARGS[-1:]
+    """Return the ``extra_args`` of others that the plugin admits; none if a method raises for each of them."""
+    refused = {id(refusal.args): refusal.error for refusal in refusals(subject)}
+    admitted = tuple(args for args in FOREIGN_ARGS if id(args) not in refused)
+    raises = all(isinstance(error, PluginError) for error in refused.values())
+    return admitted or (() if raises else FOREIGN_ARGS[-1:])
 
 
 def _raised(subject: Subject, args: dict[str, Any] | None) -> PluginError | None:
-    """Return the exception of a host's methods for these arguments, if a request without arguments raises none."""
-    for host in hosts_of(subject.plugin.interfaces) if args is not None else ():
+    """Return the exception of a host's methods for these arguments, if a request of the case raises none."""
+    for host in hosts_of(subject.plugin.interfaces):
         there = subject.having(host=host)
-        if _served(there, None) is None and (error := _served(there, args)) is not None:
+        error = _served(there, make_params({"extra_args": copy.deepcopy(args)}))
+        if error is not None and _served(there, subject.setup.case.params()) is None:
             return error
     return None
 
 
-def _served(subject: Subject, args: dict[str, Any] | None) -> PluginError | None:
-    """Add one request with these ``extra_args``; return the plugin's exception, if any."""
+def _served(subject: Subject, params: SamplingParams) -> PluginError | None:
+    """Add one request; return the plugin's exception, if any."""
     prompt = subject.model.prompt("a", 5, None)
-    params = subject.completed(make_params({"extra_args": copy.deepcopy(args)}), len(prompt))
     try:
-        drive(subject, 4).begin(entering=[Request("a", params, prompt, 10**6)])
+        drive(subject, 4).begin(entering=[Request("a", subject.completed(params, len(prompt)), prompt, 10**6)])
     except PluginError as error:
         return error
     return None
@@ -71,7 +74,7 @@ def _served(subject: Subject, args: dict[str, Any] | None) -> PluginError | None
 def keys_read(subject: Subject) -> frozenset[str]:
     """Return the keys of ``extra_args`` that the plugin reads in validation and in the first steps on its host."""
     read: set[str] = set()
-    variants = [variant for variant in (None, *subject.variants) for _ in subject.foreign]
+    variants = [variant for variant in (None, *subject.variants) for _ in subject.foreign or FOREIGN_ARGS[:1]]
     watched = [subject.params(variant, salt=salt) for salt, variant in enumerate(variants)]
     for params in watched:
         params.extra_args = WatchedArgs(params.extra_args, read) if params.extra_args is not None else None

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from lpkit_conformance.activity import acting, admission, stand
     from lpkit_conformance.checks import declined, engine_data, exact_ids, hostile, odd_arguments
     from lpkit_conformance.expectation import compare, distributions, rank_process, ranks, solo, speculation
-    from lpkit_conformance.explanation import changes, culprit, fault, findings, styles, trace_picture
+    from lpkit_conformance.explanation import changes, culprit, fault, findings, styles, trace_picture, writes
     from lpkit_conformance.hosts import beams, parts, recorded, requests, v1, v2
-    from lpkit_conformance.hosts.base import Driver, Host
+    from lpkit_conformance.hosts.base import Driver, Host, Watch
     from lpkit_conformance.instruments import (
         devices,
         dispatch,
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from lpkit_conformance.vllm_api import stub
     from lpkit_conformance.watch import rules
 else:
-    Driver = Host = Subject = Any  # only annotations have these
+    Driver = Host = Subject = Watch = Any  # only annotations have these
 
     _NAMES = {
         "lpkit": ("runtime",),
@@ -56,7 +56,10 @@ else:
         "lpkit_conformance.activity": ("acting", "admission", "stand"),
         "lpkit_conformance.checks": ("declined", "engine_data", "exact_ids", "hostile", "odd_arguments"),
         "lpkit_conformance.expectation": ("compare", "distributions", "rank_process", "ranks", "solo", "speculation"),
-        "lpkit_conformance.explanation": ("changes", "culprit", "fault", "findings", "styles", "trace_picture"),
+        "lpkit_conformance.explanation": (
+            *("changes", "culprit", "fault", "findings", "styles"),
+            *("trace_picture", "writes"),
+        ),
         "lpkit_conformance.hosts": ("beams", "parts", "recorded", "requests", "v1", "v2"),
         "lpkit_conformance.instruments": (
             *("devices", "dispatch", "host_reads", "in_flight"),

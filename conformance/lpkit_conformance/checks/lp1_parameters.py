@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from dataclasses import replace
 from typing import Any
@@ -9,7 +10,17 @@ from typing import Any
 from lpkit.sampling_params import SamplingParams
 
 from lpkit_conformance.checks.base import STATE, Check
-from lpkit_conformance.checks.lazily import Subject, admission, calls, findings, odd_arguments, parts, torch
+from lpkit_conformance.checks.lazily import (
+    Subject,
+    Watch,
+    admission,
+    calls,
+    findings,
+    odd_arguments,
+    parts,
+    torch,
+    writes,
+)
 from lpkit_conformance.discovery.releases import VALIDATED_SINCE
 from lpkit_conformance.programs.generate import Arrive, Op, Step
 from lpkit_conformance.results import Failed, Finding, Skipped
@@ -18,12 +29,27 @@ from lpkit_conformance.settings.derived import derived_cases
 from lpkit_conformance.settings.hosts import hosts_of
 
 
-def serve(subject: Subject, params: SamplingParams, steps: Op, variant: int | None = 0) -> list[calls.Observation]:
+def serve(
+    subject: Subject, params: SamplingParams, steps: Op, variant: int | None = 0, watch: Watch | None = None
+) -> list[calls.Observation]:
     """Serve a lone request with exactly these parameters; return its logits."""
     host = parts.default_host(subject, 4)
     host.pool.arrive(Arrive("a", variant))
     host.pool.running["a"].request.params = subject.completed(params)
-    return list(host.run((steps,)))
+    with host.driver.watched(watch) if watch else contextlib.nullcontext():
+        return list(host.run((steps,)))
+
+
+def changing(subject: Subject, params: SamplingParams, variant: int | None) -> str:
+    """Return ``file:line`` of the author's line that changes the parameters of a request; empty if it is unknown."""
+    followed = writes.Writes("", 0)
+
+    def watch(method: str, args: tuple[Any, ...]) -> contextlib.AbstractContextManager[None]:
+        return followed.around(method, args, lambda: params.extra_args)
+
+    with contextlib.suppress(calls.PluginError):
+        serve(subject, params, Step(3), variant, watch)
+    return str(followed.last or "")
 
 
 def refused(
@@ -169,7 +195,7 @@ class LP105(Check):
     def run(self, subject: Subject) -> str | None:
         requests: list[tuple[int | None, SamplingParams]] = [
             *((variant, subject.asked(variant)) for variant in subject.variants),
-            *((None, subject.asked(None, salt=salt)) for salt in range(4)),
+            *((None, subject.asked(None, salt=salt)) for salt in range(4 if subject.foreign else 0)),
         ]
         for variant, params in requests:
             admitted = subject.completed(copy.deepcopy(params))
@@ -187,6 +213,7 @@ class LP105(Check):
                     "the plugin changed the request's SamplingParams",
                     expected=f"extra_args {before[1]!r}",
                     got=f"extra_args {dict(params.extra_args or {})!r}",
+                    location=changing(subject, admitted, variant),
                 )
         for served in odd_arguments.odd_served(subject):
             if served.changed is not None:

@@ -39,20 +39,23 @@ class Writes:
     Args:
         name: of the value.
         position: the row or slot of the request that is wrong.
+
+    Attributes:
+        last: the last line that wrote it since the request came to its position.
     """
 
     def __init__(self, name: str, position: int) -> None:
         attribute = re.escape(re.sub(r"\[.*", "", name).rpartition(".")[2])
         self._named = re.compile(rf"\.{attribute}\b" if "." in name else rf"\b{attribute}\b")
         self._position = position
-        self._last: Line | None = None
+        self.last: Line | None = None
         self._entered: list[Line] = []
         self._line: Line | None = None
 
     @property
     def line(self) -> str:
         """``file:line`` of the last write since the request came to its position, or of what went past the write."""
-        found = self._last or self._omission()
+        found = self.last or self._omission()
         return str(found) if found else ""
 
     @contextlib.contextmanager
@@ -60,14 +63,14 @@ class Writes:
         """Follow one call; ``value`` returns the value as it is at any time."""
         self._line = None
         if entering := self._enters(method, args):
-            self._last, self._entered = None, []
+            self.last, self._entered = None, []
         before = _print(value())
 
         def look() -> None:
             nonlocal before
             now = _print(value())
             if now != before and self._line is not None:
-                self._last = self._line
+                self.last = self._line
             before = now
 
         def follow(frame: FrameType, event: str, _: Any) -> Any:

@@ -64,7 +64,8 @@ class RequestPool(RequestSource):
         self._kept: list[tuple[object, ...]] | None = None
 
     def arrive(self, op: Arrive) -> None:
-        if op.request not in self.requests and len(self.running) < self._max:
+        served = op.variant is not None or op.twin_of or self.subject.foreign
+        if served and op.request not in self.requests and len(self.running) < self._max:
             active = make_active(self.subject, op, self.requests.get)
             self._recycler.renew(active.request, op.twin_of is not None)
             self.requests[op.request] = active

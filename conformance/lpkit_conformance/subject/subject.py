@@ -30,7 +30,8 @@ class Subject:
     Attributes:
         plugin: the class under test.
         setup: the engine and the case.
-        foreign: ``extra_args`` of other processors; requests that do not use the plugin carry only these.
+        foreign: ``extra_args`` of other processors; requests that do not use the plugin carry only these. Empty: the
+            plugin raises for them, and hosts leave them out.
         relatives: other requests than those derived from the case, the case first; None: derive them.
         memo: the facts; new in every copy.
     """
@@ -125,7 +126,7 @@ class Subject:
         Requests sometimes carry other plugins' keys, alone or next to this plugin's.
         """
         fields = self._server_fields(salt)
-        foreign = copy.deepcopy(self.foreign[salt % len(self.foreign)])
+        foreign = copy.deepcopy(self.foreign[salt % len(self.foreign)]) if self.foreign else None
         if variant is None:
             fields["extra_args"] = foreign
         else:

@@ -17,6 +17,7 @@ from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.suite.in_process import Session
 from lpkit_conformance.testing import compute_check
 from zoo.bases import Dense, Simple
+from zoo.correct.v1 import Bias
 
 
 class ForcesAToken(Simple):
@@ -89,3 +90,21 @@ def test_a_quick_run_fails_the_mistake_that_only_a_later_case_shows() -> None:
     failed = [result for result in Session("x", OneLimit, plan).results() if result.status == "failed"]
     assert {result.code for result in failed} == {"LP201"}
     assert failed[0].finding and failed[0].finding.state == "self.limit"
+
+
+class NeedsItsKeys(Bias):
+    """Expects its arguments in every request."""
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        assert params.extra_args.keys() & {"token", "bias"}
+        return super().enter(params, prompt, outputs)
+
+
+def test_requests_that_a_plugin_cannot_admit_are_left_out_and_everything_else_is_judged() -> None:
+    case = {"extra_args": {"bias": 2.5, "token": 7}}
+    plan = Plan(cases=(Case.parse(case),), select=("LP102", "LP109", "LP201", "LP202"))
+    session = Session("x", NeedsItsKeys, plan)
+    results = {result.code: result for result in session.results()}
+    assert results["LP102"].status == "failed"
+    assert {results[code].status for code in ("LP109", "LP201", "LP202")} == {"passed"}
+    assert "see LP102" in session.notes[0]
