@@ -140,6 +140,7 @@ class LP302(Check):
             {**where, "token id": str(token)},
             f"{float(before[token])!r}",
             f"{float(after[token])!r}",
+            cause=advice.cause("stray"),
             location=line,
         )
 
@@ -244,7 +245,8 @@ class LP305(ContractCheck):
                     summary = "a masked token was given a finite logit" + ", the only one of its row" * advised
                     fix = advice.fix("forced", self.code) if advised else ""
                     got = f"{float(result[row, token]):g}"
-                    failed = Failed(summary, where, "-inf", got, fix=fix, advice=advised)
+                    cause = advice.cause("revived", self.code)
+                    failed = Failed(summary, where, "-inf", got, cause=cause, fix=fix, advice=advised)
                     if not advised:
                         raise failed
                     forced = forced or failed

@@ -14,6 +14,8 @@ def read(kind: str, text: str) -> tuple[str, str]:
         kind = "returned None"
     elif kind in ("AttributeError", "TypeError") and "NoneType" in text:
         kind = "None"
+    elif re.search(r"'\w*Config' object has no attribute", text):
+        kind = "config field"
     elif (found := re.search(r"'(\w+)' object has no attribute", text)) and not hasattr(builtins, found[1]):
         kind = "missing attribute"
     return CAUSES["exception"].get(kind, ""), FIXES["exception"].get(kind, "")

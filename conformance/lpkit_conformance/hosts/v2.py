@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 from zlib import crc32
 
+import numpy as np
 import torch
 from lpkit.runtime import Request, V2Engine, V2Gate, V2Row, V2Slots, make_context
 from lpkit.sampling_params import SamplingParams
@@ -79,9 +80,9 @@ class V2Driver(Driver):
     def enter(self, slot: int, params: SamplingParams) -> None:
         """Call ``add_request`` once."""
         answer = self.call("add_request", slot, params)
-        if not isinstance(answer, bool):
+        if not isinstance(answer, bool | np.bool_):  # the engine asks for its truth
             raise PluginError("add_request", f"returned {answer!r} instead of True or False")
-        self._gate.enter(slot, params, answer)
+        self._gate.enter(slot, params, bool(answer))
 
     def flush(self) -> None:
         """Call ``apply_staged_writes`` once."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import lpkit
+import numpy as np
 import pytest
 import torch
 import zoo
@@ -16,7 +17,7 @@ from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.suite.in_process import Session
 from lpkit_conformance.testing import compute_check
-from zoo.bases import Dense, Simple
+from zoo.bases import Boost, Dense, Simple
 from zoo.correct.v1 import Bias
 
 
@@ -108,3 +109,12 @@ def test_requests_that_a_plugin_cannot_admit_are_left_out_and_everything_else_is
     assert results["LP102"].status == "failed"
     assert {results[code].status for code in ("LP109", "LP201", "LP202")} == {"passed"}
     assert "see LP102" in session.notes[0]
+
+
+class AnswersWithNumpy(Boost):
+    def add_request(self, req_idx: int, params: Any) -> bool:
+        return np.bool_(super().add_request(req_idx, params))  # type: ignore[return-value]
+
+
+def test_an_answer_of_numpy_is_an_answer() -> None:
+    assert compute_check("LP301", AnswersWithNumpy, case=Boost.CASE).status == "passed"
