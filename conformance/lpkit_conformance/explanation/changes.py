@@ -111,6 +111,11 @@ def with_swaps_apart(ops: Sequence[Op]) -> list[Op]:
     return apart if len(apart) > len(ops) else []
 
 
+def without_drafts(ops: Sequence[Op]) -> list[Op]:
+    """Return the operations with a plain step for each step with drafts."""
+    return [Step(1 + op.accepted) if isinstance(op, Speculate) else op for op in ops]
+
+
 def beside_others(subject: Subject, ops: Sequence[Op], request: str) -> tuple[tuple[str, ...], list[list[Op]]]:
     """Return the arguments that a request shares with its only neighbour, and the programs beside other neighbours.
 

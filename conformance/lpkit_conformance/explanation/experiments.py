@@ -16,13 +16,14 @@ from lpkit_conformance.explanation.changes import (
     hiding_outputs,
     keeping_objects,
     with_swaps_apart,
+    without_drafts,
 )
 from lpkit_conformance.explanation.culprit import Culprit
 from lpkit_conformance.explanation.fault import Fault
 from lpkit_conformance.explanation.findings import method_location
 from lpkit_conformance.explanation.hazards import CHANGES, Hazard, hazards
 from lpkit_conformance.explanation.styles import Style, readers_of, style_of
-from lpkit_conformance.programs.generate import Finish, Op, Program
+from lpkit_conformance.programs.generate import Arrive, Finish, Op, Program, Step
 from lpkit_conformance.results import Finding
 from lpkit_conformance.settings.hosts import HOSTS
 from lpkit_conformance.subject.subject import Subject
@@ -145,6 +146,12 @@ EXPERIMENTS: Final = (
         change=lambda case: case.doing(*case.neighbours[1]),
         reported=True,
     ),
+    Experiment(
+        cause="drafts",
+        fix="drafts",
+        applies=lambda case: not case.culprit and "drafts" in case.hazards,
+        change=lambda case: case.doing(without_drafts(case.ops)),
+    ),
     Experiment(cause="read", fix="read", applies=lambda case: not case.culprit and _may_be_read(case)),
     Experiment(
         fix="order",
@@ -172,6 +179,8 @@ def blamed(case: Reproduction, passes: Callable[[Reproduction], bool]) -> Findin
         causes.append(advice.cause(proven.cause).replace("{arguments}", arguments))
     if proven is not None and proven.fix:
         finding = replace(finding, fix=advice.fix(proven.fix, *readers))
+    if not causes and "company" in case.hazards and all(isinstance(op, Arrive | Step) for op in case.ops):
+        causes.append(advice.cause("line"))
     return replace(finding, location=line, cause="; ".join(causes) or finding.cause)
 
 
