@@ -148,7 +148,6 @@ EXPERIMENTS: Final = (
     ),
     Experiment(
         cause="drafts",
-        fix="drafts",
         applies=lambda case: not case.culprit and "drafts" in case.hazards,
         change=lambda case: case.doing(without_drafts(case.ops)),
     ),
