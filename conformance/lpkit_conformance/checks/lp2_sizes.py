@@ -70,7 +70,8 @@ class LP208(LadderCheck):
 class LP214(LadderCheck):
     """Long outputs and long prompts work.
 
-    More than forty output tokens, with departures in between; prompts of a hundred tokens.
+    More than forty output tokens, with departures in between; prompts of a hundred tokens that begin with the same 64,
+    as with a chat template.
 
     Why: a window, cache or counter of fixed size fails only late in a request.
 
@@ -83,8 +84,7 @@ class LP214(LadderCheck):
 
     def programs(self, subject: Subject) -> Iterator[Program]:
         yield program("forty tokens", mixed_arrivals(3), Step(12), Finish("r0"), Step(14), Arrive("x", 3), Step(16))
-        yield program(
-            "long prompts", [Arrive("a", 0, 100), Arrive("b", 1, 70), Arrive("c", None, 90), Arrive("d", 2, 3)], Step(3)
-        )
+        long = [Arrive("a", 0, 130), Arrive("b", 1, 140), Arrive("c", None, 90), Arrive("d", 2, 3)]
+        yield program("long prompts", long, Step(3))
         # 64 tokens fill a buffer of the usual size: alone it needs no padding, next to a longer request it does.
         yield program("just as long as a buffer", [Arrive("a", 0, 62), Arrive("b", 1, 100)], Step(5))

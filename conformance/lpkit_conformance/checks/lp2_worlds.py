@@ -30,10 +30,11 @@ class LP221(Check):
     """The plugin works under every supported engine configuration.
 
     Each configuration gets a short run: a vocabulary that is not a multiple of 32, more than 1,024 and 20,000 output
-    tokens, asynchronous scheduling with a list of end tokens, speculative decoding (a constructor may refuse it with
-    ``ValueError``), and the second of two ranks, which must make the edits of the first. In a vocabulary beyond 65,536
-    tokens, the plugin edits the same token's logit as in a small one. The token is named by an argument, is in the
-    prompt, or is the last output. The engine's token lists stay unchanged at any length.
+    tokens, of which the first 300 differ and never come again, asynchronous scheduling with a list of end tokens,
+    speculative decoding (a constructor may refuse it with ``ValueError``), and the second of two ranks, which must make
+    the edits of the first. In a vocabulary beyond 65,536 tokens, the plugin edits the same token's logit as in a small
+    one. The token is named by an argument, is in the prompt, or is the last output. The engine's token lists stay
+    unchanged at any length.
 
     Why: buffers of 1,024 tokens, masks of whole words of 32 bits, and ``int(eos_token_id)`` work with most models, and
     stop the engine with the next. Half precision cannot hold ids from 2,049 on. A rank that edits nothing samples
@@ -120,6 +121,9 @@ def _compare(there: Subject, peers: Subject) -> None:
                 )
 
 
+DIFFERENT = 300
+"""Different tokens at the beginning of long outputs."""
+
 Seen: TypeAlias = "list[tuple[torch.Tensor, torch.Tensor]]"
 """Logits before and after each step."""
 
@@ -142,4 +146,6 @@ def _request(subject: Subject, variant: int | None, most_asked: int) -> runtime.
     if world.beyond and request.prompt_token_ids is not None:
         request.prompt_token_ids[0:2] = [subject.setup.vocab_size, subject.setup.vocab_size + 1000]
     request.output_token_ids += stand.generated(subject, name, variant, request, world.outputs, most_asked)
+    if world.outputs and not stand.forbids(subject):  # more different tokens than a byte counts, never seen again
+        request.output_token_ids[:DIFFERENT] = range(subject.setup.vocab_size - DIFFERENT, subject.setup.vocab_size)
     return request

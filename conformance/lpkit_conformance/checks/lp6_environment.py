@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import sys
 import time
 from pathlib import Path
+
+from lpkit.loading import resolve_target
 
 from lpkit_conformance.checks.base import Check
 from lpkit_conformance.checks.ladder import mixed_arrivals, observed, parted
@@ -82,7 +85,11 @@ class LP604(Check):
 
 
 def origin(subject: Subject) -> str | None:
-    """A target that finds the class again: its module by name, or its file."""
+    """A target that finds the class again: the given one, its module by name, or its file."""
+    given = subject.plugin.target
+    with contextlib.suppress(Exception):  # it may be any name; a file would be imported again
+        if ".py" not in given and resolve_target(given).cls is subject.plugin.cls:
+            return given
     module = sys.modules.get(subject.plugin.cls.__module__)
     file = getattr(module, "__file__", None)
     if module is None or file is None or "<" in subject.plugin.cls.__qualname__:

@@ -18,7 +18,7 @@ from lpkit_conformance.vllm_api.tokenizer import word_ids, words_in
 
 MAX_CACHED_ROWS = 20_000
 
-TEMPLATE_LEN = 24
+TEMPLATE_LEN = 64
 """Most tokens that all prompts share at their beginning, as with a chat template; half of a shorter prompt."""
 
 LEVELS = ((1.0, 0.0), (1.25, 5.0), (0.75, -4.0), (1.0, 11.0))

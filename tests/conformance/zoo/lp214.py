@@ -10,6 +10,7 @@ from lpkit import v2
 
 from zoo.bases import ByLength, Relative
 from zoo.correct.portable import PortableCopyBoost
+from zoo.correct.v1 import Bias
 from zoo.correct.v1_history import History
 from zoo.registry import defect
 
@@ -86,3 +87,16 @@ class PaddingIsToken(PortableCopyBoost):
         present = torch.zeros_like(logits, dtype=torch.int64)
         present.scatter_add_(1, rows.tokens.clamp(min=0), (~rows.is_output).long())
         return torch.where(present > 0, logits + self.boost[rows].unsqueeze(1), logits)
+
+
+@defect("LP214", "a conversation is known by the first 48 tokens of its prompt, which are those of the template")
+class ByTemplate(Bias):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.known: dict[Any, Any] = {}
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        state = self.read(params)
+        if state is None or not prompt or len(prompt) < 96:
+            return state
+        return self.known.setdefault(tuple(prompt[:48]), state)

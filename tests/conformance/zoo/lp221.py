@@ -7,13 +7,14 @@ from typing import Any
 import lpkit
 import torch
 
+from zoo.bases import Late
 from zoo.correct.portable import PortableBias
 from zoo.correct.v1 import Bias
 from zoo.correct.v1_history import History
 from zoo.correct.v2 import V2Bias
 from zoo.correct.v2_odd import LargeVocabulary
 from zoo.correct.words import Agrees
-from zoo.registry import defect
+from zoo.registry import defect, sound
 
 
 @defect("LP221", "needs an end-of-sequence id, which a model need not have")
@@ -140,3 +141,25 @@ class NeedsATokenizer(Agrees):
     def __init__(self, vllm_config: Any, device_or_states: Any, is_pin_memory: bool | None = None) -> None:
         super().__init__(vllm_config, device_or_states, is_pin_memory)
         lpkit.tokenizer(self)
+
+
+class ByVariety(Late):
+    """Its bias grows with the number of different tokens; the sound version."""
+
+    KINDS = 512
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (where, bias, _, outputs) in self.rows.items():
+            seen = torch.zeros(self.KINDS)
+            for number, _ in enumerate(dict.fromkeys(outputs)):
+                seen[number % 512] = 1.0
+            logits[row, where] += bias * float(seen.mean())
+        return logits
+
+
+sound("counts the different tokens of an output")(ByVariety)
+
+
+@defect("LP221", "room for 256 different tokens")
+class FewKinds(ByVariety):
+    KINDS = 256

@@ -44,7 +44,7 @@ class LoopOfPlaceholders(History):
 
 
 @defect("LP508", "counts the tokens that are known: a length of placeholders is 0")
-class CountsKnown(Late):
+class CountsKnownTokens(Late):
     def due(self, outputs: list[int]) -> bool:
         return sum(token >= 0 for token in outputs) < self.FIRST
 
