@@ -63,8 +63,8 @@ EACH = (
     SETUP
     + """
 original, seen, compared, refused = launching.launch, [], set(), set()
-to_driver = launching._Driver.launch
-launching._Driver.launch = lambda self, bound: (seen.append(bound), to_driver(self, bound))
+to_driver = launching._CudaDriver.launch
+launching._CudaDriver.launch = lambda self, bound: (seen.append(bound), to_driver(self, bound))
 
 def compare(kernel, grid, args, **options):
     def launch():

@@ -12,7 +12,7 @@ from lpkit import kernels, sequences
 from lpkit.history.rows import Rows, SparseLogits
 from lpkit.kernels import fused
 from lpkit.kernels.triton_rows import Entries
-from lpkit.kernels.triton_texts import Texts
+from lpkit.kernels.triton_texts import SlotHistories
 
 few = fused.together(fused.FEW)
 rows, vocab, longest, dtype = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), getattr(torch, sys.argv[4])
@@ -40,7 +40,7 @@ place = torch.arange(longest)
 tokens = held[here, :longest].long().masked_fill_(place >= total[index].unsqueeze(1), -1)
 is_output = (place >= prompts[here].unsqueeze(1)) & (tokens >= 0)
 entries = Entries(slots.to(dtype), own, own.stride(0), rows + 3)
-texts = Texts(held, prompts, last.to(dtype), longest, longest)
+texts = SlotHistories(held, prompts, last.to(dtype), longest, longest)
 
 def same(expect, by_slot):
     expected, logits = wide.clone()[:, :vocab], wide.clone()

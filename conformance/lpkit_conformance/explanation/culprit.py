@@ -5,45 +5,39 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-import reprlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from types import CellType, FunctionType, MethodType, ModuleType
-from typing import Any, Final, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from lpkit.runtime import Request
 
+from lpkit_conformance.activity.stand import Standing
 from lpkit_conformance.expectation.compare import Mismatch, first_difference
 from lpkit_conformance.expectation.solo import solo_runs
 from lpkit_conformance.explanation import advice
+from lpkit_conformance.explanation.state import (
+    ABSENT,
+    ENTRY,
+    MISSING,
+    MOST_LEVELS,
+    MOST_PARTS,
+    State,
+    leaves,
+    same,
+    short_text,
+    state_of,
+)
 from lpkit_conformance.explanation.writes import Writes
-from lpkit_conformance.hosts import Driver, Host, Observation, PluginError
+from lpkit_conformance.hosts import Host, Observation, PluginError
 from lpkit_conformance.hosts.requests import make_active
 from lpkit_conformance.instruments.module_state import owners
 from lpkit_conformance.programs.generate import Op, Step
 from lpkit_conformance.subject.subject import Subject
 
-MISSING: Final = object()
-"""In place of a value that is not there."""
-
-ABSENT: Final = "missing"
-"""The text of a value that is not there."""
-
-MOST_PARTS = 32
-"""Parts of one value that are tried, each in a run of its own."""
-
-MOST_LEVELS = 5
-
-ENTRY = "[#]"
-"""The entry of the request's own row or slot, in a name."""
-
 CALLABLES = "self._calls"
 """The callables of ``lpkit.AdapterLogitsProcessor``: only what is inside them is the author's."""
-
-DATA = (dict, list, set, int, float, str, bool, tuple, type(None), torch.Tensor, np.ndarray)
-"""Types of values that modules and classes keep for instances."""
 
 MakeHost = Callable[[Subject, int], Host]
 Path = tuple[str, ...]
@@ -100,17 +94,6 @@ def find_culprit(
     return None
 
 
-class Standing(Protocol):
-    """A batch in which ``apply`` can be called again: :class:`lpkit_conformance.activity.stand.Standing`."""
-
-    @property
-    def driver(self) -> Driver: ...
-    @property
-    def logits(self) -> torch.Tensor: ...
-    @property
-    def again(self) -> Callable[[torch.Tensor], Any]: ...
-
-
 def advancing(cls: Any, standing: Standing) -> tuple[str, str]:
     """Return the name of the state that ``apply`` changes and depends on, and ``file:line`` of the write; else empty.
 
@@ -122,13 +105,13 @@ def advancing(cls: Any, standing: Standing) -> tuple[str, str]:
         return found
 
     with contextlib.suppress(Exception):  # as above
-        root = _Parts.of(standing.driver.processor, list(owners(cls)))
-        leaves = [(parts, name, copy.deepcopy(parts.get(name))) for parts, name in _leaves(root)]
-        leaves = [leaf for leaf in leaves if _same(leaf[0].get(leaf[1]), leaf[2])]  # the others cannot be compared
+        root = State.of(standing.driver.processor, list(owners(cls)))
+        before = [(parts, name, copy.deepcopy(parts.get(name))) for parts, name in leaves(root)]
+        before = [leaf for leaf in before if same(leaf[0].get(leaf[1]), leaf[2])]  # the others cannot be compared
         first = apply().clone()
         if torch.equal(apply(), first):
             return "", ""
-        changed = [leaf for leaf in leaves if not _same(leaf[0].get(leaf[1]), leaf[2])]
+        changed = [leaf for leaf in before if not same(leaf[0].get(leaf[1]), leaf[2])]
         for name in dict.fromkeys(name for _, name, _ in changed):
             of_name = [(parts, value) for parts, other, value in changed if other == name]
             for parts, value in of_name:
@@ -171,7 +154,7 @@ class _Scene:
         def look(host: Host) -> None:
             here, own = self._parts(host.driver.processor, path), self._own(host, path)
             names = {**here.places, **own.places}
-            found[:] = [name for name in names if not _same(here.get(name), own.get(name))]
+            found[:] = [name for name in names if not same(here.get(name), own.get(name))]
 
         self._row_right(look)
         # What is private may hold objects that refer to the instance: it is tried last, and given up first.
@@ -200,7 +183,7 @@ class _Scene:
             common = len(path) == 1 and ENTRY not in name and not isinstance(wrong, dict)
             shown = name.replace(ENTRY, f"[{self._place(host.driver.processor)}]")
             holder = self._holder(host, path, wrong, right)
-            found.append(Culprit(shown, _short(wrong), _short(right), holder, common, ""))
+            found.append(Culprit(shown, short_text(wrong), short_text(right), holder, common, ""))
 
         self._row_right(look)
         writes = Writes(name, self._position)
@@ -261,20 +244,20 @@ class _Scene:
                     return False
         return True
 
-    def _own(self, host: Host, path: Sequence[str], occupant: Request | None = None) -> _Parts:
+    def _own(self, host: Host, path: Sequence[str], occupant: Request | None = None) -> State:
         """Return the parts of an instance with the request's own values; ``occupant``: another request in its place."""
         with self.subject.as_imported():
             return self._parts(self._instance(self, host, occupant), path).copied()
 
-    def _parts(self, processor: Any, path: Sequence[str]) -> _Parts:
-        found = _Parts.of(processor, self._owners)
+    def _parts(self, processor: Any, path: Sequence[str]) -> State:
+        found = State.of(processor, self._owners)
         position = self._place(processor)
         for name, value in [(name, found.get(name)) for name in found.places if name != CALLABLES]:
             if self._by_position(value):
                 del found.places[name]
                 found.places[name + ENTRY] = value, position
         for name in path:
-            found = _parts_of(name, found.get(name), position)
+            found = state_of(name, found.get(name), position)
         return found
 
     def _by_position(self, value: Any) -> bool:
@@ -298,7 +281,7 @@ class _Scene:
             occupant = make_active(self.subject, active.arrived, host.pool.requests.get).request
             occupant.request_id, occupant.output_token_ids = self.mismatch.request, list(active.committed)
             with contextlib.suppress(Exception):
-                if _same(wrong, self._own(host, path[:-1], occupant).get(path[-1])):
+                if same(wrong, self._own(host, path[:-1], occupant).get(path[-1])):
                     return name
         return ""
 
@@ -340,129 +323,3 @@ def _from_its_arrival(scene: _Scene, host: Host, occupant: Request | None) -> An
 
 class _Reached(Exception):
     """An instance has come to the step in question."""
-
-
-# -- parts -------------------------------------------------------------------------------------------------------
-
-
-class _Parts:
-    """What a value consists of, by the names that the author uses: attributes, entries, variables of a function.
-
-    Attributes:
-        places: by name, the object and the key that hold each.
-        home: the object that gets parts that are missing.
-    """
-
-    def __init__(self, home: Any = None) -> None:
-        self.home = home
-        self.places: dict[str, tuple[Any, Any]] = {}
-        self._copies: dict[str, Any] = {}
-
-    @classmethod
-    def of(cls, processor: Any, shared: Sequence[Any]) -> _Parts:
-        """Return the parts of an instance, and the data of these modules and classes."""
-        found = cls()
-        found.add_attributes("self", processor)
-        for owner in shared:
-            for name, value in vars(owner).items():
-                if type(value) in DATA and not name.startswith("__"):
-                    found.places[f"{owner.__name__}.{name}"] = owner, name
-        return found
-
-    def get(self, name: str) -> Any:
-        if name in self._copies or name not in self.places:
-            return self._copies.get(name, MISSING)
-        owner, key = self.places[name]
-        if isinstance(owner, CellType):
-            return owner.cell_contents
-        if isinstance(owner, type | ModuleType):
-            return getattr(owner, key)
-        return owner.get(key, MISSING) if isinstance(owner, dict) else owner[key]
-
-    def copied(self) -> _Parts:
-        """Return the same with the values as they are now."""
-        self._copies = {name: _copied(self.get(name)) for name in self.places}
-        return self
-
-    def put(self, name: str, source: _Parts) -> None:
-        """Take a part over from ``source``, also if one of the two lacks it."""
-        self.places.setdefault(name, (self.home, source.places.get(name, (None, None))[1]))
-        self.put_value(name, source.get(name))
-
-    def put_value(self, name: str, value: Any) -> None:
-        owner, key = self.places[name]
-        if isinstance(owner, CellType):
-            owner.cell_contents = value
-        elif isinstance(owner, type | ModuleType):
-            setattr(owner, key, value)
-        elif value is MISSING:
-            owner.pop(key, None)
-        else:
-            owner[key] = value
-
-    def add_attributes(self, path: str, owner: Any) -> None:
-        self.home = vars(owner)
-        for name, value in self.home.items():
-            if not type(value).__module__.startswith("lpkit."):
-                self.places[f"{path}.{name}"] = self.home, name
-
-
-def _parts_of(path: str, value: Any, position: int) -> _Parts:
-    """Return the parts of a value; of lists and arrays only the entry at ``position``."""
-    found = _Parts(value)
-    if isinstance(value, dict):
-        found.places = {f"{path}[{key!r}]": (value, key) for key in value}
-    elif isinstance(value, list | torch.Tensor | np.ndarray):
-        if getattr(value, "ndim", 1) > 0 and position < len(value):
-            found.places = {path + ENTRY: (value, position)}
-    elif isinstance(value, functools.partial):
-        return _parts_of(path, value.func, position)
-    elif isinstance(value, MethodType):
-        found.add_attributes("self", value.__self__)
-    elif isinstance(value, FunctionType):
-        cells = zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)
-        found.places = {name: (cell, None) for name, cell in cells if name != "self"}
-    elif hasattr(value, "__dict__"):
-        found.add_attributes("self" if callable(value) else path, value)
-    return found
-
-
-def _leaves(parts: _Parts, depth: int = MOST_LEVELS) -> Iterator[tuple[_Parts, str]]:
-    """Yield the parts that are data, those of callables and objects included."""
-    for name in list(parts.places)[:MOST_PARTS]:
-        value = parts.get(name)
-        if isinstance(value, DATA) and not (isinstance(value, dict) and any(map(callable, value.values()))):
-            yield parts, name
-        elif depth:
-            yield from _leaves(_parts_of(name, value, 0), depth - 1)
-
-
-def _copied(value: Any) -> Any:
-    """Return a container's or an array's content as it is now."""
-    if isinstance(value, torch.Tensor):
-        return value.clone()
-    return value.copy() if isinstance(value, dict | list | set | np.ndarray) else value
-
-
-def _same(one: Any, other: Any) -> bool:
-    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
-        return one.shape == other.shape and torch.equal(one, other)
-    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
-        return bool(np.array_equal(one, other))
-    if type(one) is type(other) and isinstance(one, dict):
-        return one.keys() == other.keys() and all(_same(value, other[key]) for key, value in one.items())
-    if type(one) is type(other) and isinstance(one, list | tuple):
-        return len(one) == len(other) and all(map(_same, one, other))
-    try:
-        return one is other or bool(one == other)
-    except Exception:  # objects of the plugin may refuse to be compared
-        return False
-
-
-def _short(value: Any) -> str:
-    if value is MISSING:
-        return ABSENT
-    if isinstance(value, torch.Tensor | np.ndarray):
-        return str(value.item()) if value.ndim == 0 else ""
-    text = reprlib.repr(value)
-    return "" if "object at" in text or "<" in text else text

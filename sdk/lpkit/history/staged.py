@@ -13,7 +13,7 @@ from lpkit.columns.transfer import sent
 from lpkit.columns.widths import padded
 from lpkit.history.base import SHORTEST, History, HistoryParts
 from lpkit.kernels import fused
-from lpkit.kernels.recording import Texts
+from lpkit.kernels.recording import SlotHistories
 
 PLACEHOLDER = -1
 """Stands in the engine's output list for a token that the device has sampled and the host has not seen."""
@@ -62,7 +62,7 @@ class V1History:
         self._lengths = packed[:n], packed[n:]
         return complete
 
-    def texts(self, own: Sequence[tuple[int, AdmittedRequest]], rows: int) -> tuple[Texts, bool]:
+    def texts(self, own: Sequence[tuple[int, AdmittedRequest]], rows: int) -> tuple[SlotHistories, bool]:
         """Bring the histories up to date like :meth:`sync`, for kernels that read them by slot.
 
         Args:
@@ -81,7 +81,7 @@ class V1History:
         packed = self._send(last, new)
         self._prompts.flush()
         outputs = max(len(entry.output_ids) for entry in entries)
-        return Texts(self._buffer, self._prompts.device, packed, self._width, outputs), all(complete)
+        return SlotHistories(self._buffer, self._prompts.device, packed, self._width, outputs), all(complete)
 
     def _missing(
         self, entries: Sequence[AdmittedRequest], prompt: Sequence[int]

@@ -1,7 +1,7 @@
 """The one place that launches Triton kernels, and repeats a step's launches with other addresses.
 
-Half of the host's time of a launch is Triton's Python. A :class:`Plan` has what the driver needs, prepared once, and
-calls ``cuLaunchKernelEx``, which has been stable since CUDA 11.8; :func:`launch` does so for kernels that it knows.
+Half of the host's time of a launch is Triton's Python. A :class:`LaunchPlan` has what the driver needs, prepared once,
+and calls ``cuLaunchKernelEx``, which has been stable since CUDA 11.8; :func:`launch` does so for kernels that it knows.
 Triton launches where that cannot be done: while hooks watch launches, on other devices than NVIDIA's, under Triton's
 interpreter, and for kernels with unusual demands.
 """
@@ -139,7 +139,7 @@ def place() -> tuple[int, int]:
     return (0, 0) if driver is None else driver.place()
 
 
-class Plan:
+class LaunchPlan:
     """Launches that are repeated with other addresses of some of their tensors; it keeps all others alive.
 
     Args:
@@ -231,7 +231,7 @@ _MOST_SHARED = 228 * 1024
 """Bytes of shared memory of a program that need no permission."""
 
 
-class _Driver:
+class _CudaDriver:
     """The CUDA driver, as Triton uses it.
 
     Args:
@@ -305,12 +305,12 @@ class _Driver:
 
 
 @cache
-def _driver() -> _Driver | None:
+def _driver() -> _CudaDriver | None:
     try:
         from triton import knobs
         from triton.runtime import driver
 
         cuda = driver.active.get_current_target().backend == "cuda"
-        return _Driver(driver.active, knobs.runtime) if cuda else None
+        return _CudaDriver(driver.active, knobs.runtime) if cuda else None
     except Exception:  # no Triton, an interpreter without a GPU, another generation of either
         return None

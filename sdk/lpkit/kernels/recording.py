@@ -39,7 +39,7 @@ PAIRS = {"penalize_": MOST_COMPARED**2, "ban_ngrams_": 2**63}
 """Functions that read histories, and for how many pairs of a token and an output token in a row."""
 
 
-class Texts(NamedTuple):
+class SlotHistories(NamedTuple):
     """The rows' histories, in the engine's or the SDK's memory.
 
     Attributes:

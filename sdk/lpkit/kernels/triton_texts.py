@@ -11,7 +11,7 @@ import triton
 import triton.language as tl
 
 from lpkit.kernels.launching import launch
-from lpkit.kernels.recording import Texts
+from lpkit.kernels.recording import SlotHistories
 from lpkit.kernels.triton_few import WARPS, mask_ids_
 from lpkit.kernels.triton_rows import Entries, entry, once, per_row, ratio_up
 from lpkit.kernels.triton_rows import suits as suits
@@ -120,7 +120,7 @@ def add_to_ids_(logits: torch.Tensor, ids: torch.Tensor, values: torch.Tensor, e
     return logits
 
 
-def penalize_(logits: torch.Tensor, *values: torch.Tensor, entries: Entries, texts: Texts) -> torch.Tensor:
+def penalize_(logits: torch.Tensor, *values: torch.Tensor, entries: Entries, texts: SlotHistories) -> torch.Tensor:
     """Lower the logits of a text's tokens by its repetition, presence and frequency penalties."""
     slots, own, own_step, _ = entries
     rows, vocab = logits.shape
@@ -139,7 +139,7 @@ def penalize_(logits: torch.Tensor, *values: torch.Tensor, entries: Entries, tex
 
 
 def ban_ngrams_(
-    logits: torch.Tensor, size: torch.Tensor, window: torch.Tensor, entries: Entries, texts: Texts
+    logits: torch.Tensor, size: torch.Tensor, window: torch.Tensor, entries: Entries, texts: SlotHistories
 ) -> torch.Tensor:
     """Mask tokens that would complete an n-gram of the last ``window`` output tokens again."""
     slots, own, own_step, _ = entries
@@ -163,6 +163,6 @@ def attempt(device: torch.device) -> None:
         add_to_ids_(logits, wide, logits, entries)
         last, by_slot = wide[:, 0], wide[:, 0].to(of_texts)
         for drafts in ((), (by_slot, last), (by_slot, by_slot)):
-            texts = Texts(wide.to(of_texts), by_slot, last, 3, 3, *drafts)
+            texts = SlotHistories(wide.to(of_texts), by_slot, last, 3, 3, *drafts)
             penalize_(logits, column, column, column, entries=entries, texts=texts)
             ban_ngrams_(logits, wide[:, :1], wide[:, :1], entries, texts)

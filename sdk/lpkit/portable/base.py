@@ -10,7 +10,7 @@ import torch
 from lpkit import v1, v2
 from lpkit.columns.column import Declaration
 from lpkit.history.rows import HISTORY_USES, HistoryUse
-from lpkit.kernels.recording import Texts
+from lpkit.kernels.recording import SlotHistories
 from lpkit.portable.admission import Admission
 from lpkit.portable.on_v1 import V1Binding
 from lpkit.portable.on_v2 import V2Binding
@@ -180,7 +180,7 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
         assert self._v2 is not None and ctx is not None
         return self._v2.slots(ctx)
 
-    def _texts(self, logits: torch.Tensor, ctx: v2.LogitsContext | None) -> Texts:
+    def _texts(self, logits: torch.Tensor, ctx: v2.LogitsContext | None) -> SlotHistories:
         """Return the rows' histories, where kernels can read them."""
         if self._v1 is not None:
             return self._v1.texts(logits.shape[0])

@@ -20,8 +20,8 @@ from lpkit import kernels
 from lpkit.columns.column import Column
 from lpkit.columns.token_set import TokenSetColumn
 from lpkit.kernels import fused
-from lpkit.kernels.launching import Plan, place, recorded
-from lpkit.kernels.recording import PAIRS, Computed, NotRecordableError, OfSlots, Recorder, Texts
+from lpkit.kernels.launching import LaunchPlan, place, recorded
+from lpkit.kernels.recording import PAIRS, Computed, NotRecordableError, OfSlots, Recorder, SlotHistories
 
 if TYPE_CHECKING:
     from lpkit.history.rows import HistoryUse
@@ -59,7 +59,7 @@ class BySlot:
         self._version = -1
         self._calls: list[tuple[str, tuple[torch.Tensor | None, ...]]] = []
         self._read: list[Any] = []
-        self._plans: dict[Any, Plan] = {}
+        self._plans: dict[Any, LaunchPlan] = {}
 
     @property
     def recorded(self) -> bool:
@@ -78,7 +78,7 @@ class BySlot:
         """True if the recorded step reads histories."""
         return self._calls[0][0] in PAIRS
 
-    def edit(self, logits: torch.Tensor, slots: torch.Tensor, texts: Texts | None = None) -> bool:
+    def edit(self, logits: torch.Tensor, slots: torch.Tensor, texts: SlotHistories | None = None) -> bool:
         """Edit a batch; False if the logits or the histories do not suit the kernels.
 
         Args:
@@ -110,7 +110,7 @@ class BySlot:
                 self._kernels[name](logits, *columns, **options)
         if len(self._plans) >= MOST_PLANS:
             self._plans.clear()
-        self._plans[key] = Plan(launches, moving)
+        self._plans[key] = LaunchPlan(launches, moving)
         return True
 
     def _record(self) -> list[tuple[str, tuple[torch.Tensor | None, ...]]]:

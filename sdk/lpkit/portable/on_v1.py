@@ -13,7 +13,7 @@ import torch
 from lpkit.columns.transfer import sent
 from lpkit.history.rows import HistoryUse, Rows
 from lpkit.history.staged import AdmittedRequest, V1History
-from lpkit.kernels.recording import Texts
+from lpkit.kernels.recording import SlotHistories
 from lpkit.portable.row_slots import Ledger
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class V1Binding:
             self._by_row = sent(torch.from_numpy(by_row), self._device)
         return self._by_row
 
-    def texts(self, rows: int) -> Texts:
+    def texts(self, rows: int) -> SlotHistories:
         """Return the histories of a batch with a request that uses the processor."""
         assert self._history is not None
         texts, complete = self._history.texts(self._own, rows)

@@ -13,7 +13,7 @@ from lpkit.columns.widths import padded
 from lpkit.history.base import SHORTEST
 from lpkit.history.in_place import V2History
 from lpkit.history.rows import HistoryUse, Rows
-from lpkit.kernels.recording import MOST_COMPARED, Texts
+from lpkit.kernels.recording import MOST_COMPARED, SlotHistories
 
 if TYPE_CHECKING:
     from lpkit.portable.admission import Admission
@@ -70,7 +70,7 @@ class V2Binding:
         mapping = ctx.expanded_idx_mapping
         return mapping if mapping.dtype == torch.int64 else mapping.to(torch.int64)
 
-    def texts(self, ctx: LogitsContext) -> Texts:
+    def texts(self, ctx: LogitsContext) -> SlotHistories:
         """Return the histories of a call with a request that uses the processor."""
         requests, states = ctx.idx_mapping_np, self._states
         lengths = ctx.seq_lens_upper_bound_np[: len(requests)]
@@ -79,7 +79,7 @@ class V2Binding:
         if width > MOST_COMPARED:
             outputs = int((lengths - states.prompt_len.np[requests])[own].max())
         drafts = (states.total_len.gpu, ctx.input_ids) if ctx.pos.shape[0] != len(requests) else ()
-        return Texts(held, states.prompt_len.gpu, ctx.pos, min(width, held.shape[1]), outputs, *drafts)
+        return SlotHistories(held, states.prompt_len.gpu, ctx.pos, min(width, held.shape[1]), outputs, *drafts)
 
     def rows(self, ctx: LogitsContext) -> Rows | None:
         """Return the call's rows that use the processor, except unfinished prefills; None without rows."""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from lpkit.kernels import launching
-from lpkit.kernels.launching import Plan, by_triton, launch, place, recorded
+from lpkit.kernels.launching import LaunchPlan, by_triton, launch, place, recorded
 
 STREAM = 7
 
@@ -40,7 +40,7 @@ class Kernel:
         return run
 
 
-class Driver(launching._Driver):
+class Driver(launching._CudaDriver):
     """Stands for the CUDA driver; does what :class:`Kernel` does with the parameters it gets."""
 
     def __init__(self) -> None:
@@ -72,10 +72,10 @@ def tensors(count: int) -> list[torch.Tensor]:
     return [torch.zeros(1) for _ in range(count)]
 
 
-def planned(kernel: Kernel, moving: torch.Tensor, kept: torch.Tensor) -> Plan:
+def planned(kernel: Kernel, moving: torch.Tensor, kept: torch.Tensor) -> LaunchPlan:
     with recorded() as launches:
         launch(kernel, (2, 3), (moving, kept, 2.5, 1), SIZE=64)
-    return Plan(launches, (moving,))
+    return LaunchPlan(launches, (moving,))
 
 
 def test_a_plan_takes_new_tensors_for_the_moving_ones_and_keeps_the_others() -> None:

@@ -14,7 +14,7 @@ import pytest
 import torch
 from lpkit import kernels
 from lpkit.columns.memory import Arena
-from lpkit.kernels.launching import Plan, launch
+from lpkit.kernels.launching import LaunchPlan, launch
 from lpkit.portable import by_slot
 from lpkit.portable.by_slot import BySlot
 from lpkit.runtime import make_config
@@ -117,8 +117,8 @@ def test_a_repeated_step_edits_as_the_authors_code_does() -> None:
 
 
 def same_addresses(patch: pytest.MonkeyPatch) -> None:
-    run, first = Plan.run, {}  # type: ignore[var-annotated]
-    patch.setattr(Plan, "run", lambda self, *given: run(self, *first.setdefault(id(self), given)))
+    run, first = LaunchPlan.run, {}  # type: ignore[var-annotated]
+    patch.setattr(LaunchPlan, "run", lambda self, *given: run(self, *first.setdefault(id(self), given)))
 
 
 def plans_live_on(patch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,152 @@
+"""The state of a plugin, by the names that its author uses: attributes, entries of containers, function variables."""
+
+from __future__ import annotations
+
+import functools
+import reprlib
+from collections.abc import Iterator, Sequence
+from types import CellType, FunctionType, MethodType, ModuleType
+from typing import Any, Final
+
+import numpy as np
+import torch
+
+MISSING: Final = object()
+"""In place of a value that is not there."""
+
+ABSENT: Final = "missing"
+"""The text of a value that is not there."""
+
+MOST_PARTS = 32
+"""Parts of one value that are tried, each in a run of its own."""
+
+MOST_LEVELS = 5
+
+ENTRY = "[#]"
+"""The entry of the request's own row or slot, in a name."""
+
+DATA = (dict, list, set, int, float, str, bool, tuple, type(None), torch.Tensor, np.ndarray)
+"""Types of values that modules and classes keep for instances."""
+
+
+class State:
+    """What a value consists of, by the names that the author uses: attributes, entries, variables of a function.
+
+    Attributes:
+        places: by name, the object and the key that hold each.
+        home: the object that gets parts that are missing.
+    """
+
+    def __init__(self, home: Any = None) -> None:
+        self.home = home
+        self.places: dict[str, tuple[Any, Any]] = {}
+        self._copies: dict[str, Any] = {}
+
+    @classmethod
+    def of(cls, processor: Any, shared: Sequence[Any]) -> State:
+        """Return the parts of an instance, and the data of these modules and classes."""
+        found = cls()
+        found.add_attributes("self", processor)
+        for owner in shared:
+            for name, value in vars(owner).items():
+                if type(value) in DATA and not name.startswith("__"):
+                    found.places[f"{owner.__name__}.{name}"] = owner, name
+        return found
+
+    def get(self, name: str) -> Any:
+        if name in self._copies or name not in self.places:
+            return self._copies.get(name, MISSING)
+        owner, key = self.places[name]
+        if isinstance(owner, CellType):
+            return owner.cell_contents
+        if isinstance(owner, type | ModuleType):
+            return getattr(owner, key)
+        return owner.get(key, MISSING) if isinstance(owner, dict) else owner[key]
+
+    def copied(self) -> State:
+        """Return the same with the values as they are now."""
+        self._copies = {name: _copied(self.get(name)) for name in self.places}
+        return self
+
+    def put(self, name: str, source: State) -> None:
+        """Take a part over from ``source``, also if one of the two lacks it."""
+        self.places.setdefault(name, (self.home, source.places.get(name, (None, None))[1]))
+        self.put_value(name, source.get(name))
+
+    def put_value(self, name: str, value: Any) -> None:
+        owner, key = self.places[name]
+        if isinstance(owner, CellType):
+            owner.cell_contents = value
+        elif isinstance(owner, type | ModuleType):
+            setattr(owner, key, value)
+        elif value is MISSING:
+            owner.pop(key, None)
+        else:
+            owner[key] = value
+
+    def add_attributes(self, path: str, owner: Any) -> None:
+        self.home = vars(owner)
+        for name, value in self.home.items():
+            if not type(value).__module__.startswith("lpkit."):
+                self.places[f"{path}.{name}"] = self.home, name
+
+
+def state_of(path: str, value: Any, position: int) -> State:
+    """Return the parts of a value; of lists and arrays only the entry at ``position``."""
+    found = State(value)
+    if isinstance(value, dict):
+        found.places = {f"{path}[{key!r}]": (value, key) for key in value}
+    elif isinstance(value, list | torch.Tensor | np.ndarray):
+        if getattr(value, "ndim", 1) > 0 and position < len(value):
+            found.places = {path + ENTRY: (value, position)}
+    elif isinstance(value, functools.partial):
+        return state_of(path, value.func, position)
+    elif isinstance(value, MethodType):
+        found.add_attributes("self", value.__self__)
+    elif isinstance(value, FunctionType):
+        cells = zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)
+        found.places = {name: (cell, None) for name, cell in cells if name != "self"}
+    elif hasattr(value, "__dict__"):
+        found.add_attributes("self" if callable(value) else path, value)
+    return found
+
+
+def leaves(parts: State, depth: int = MOST_LEVELS) -> Iterator[tuple[State, str]]:
+    """Yield the parts that are data, those of callables and objects included."""
+    for name in list(parts.places)[:MOST_PARTS]:
+        value = parts.get(name)
+        if isinstance(value, DATA) and not (isinstance(value, dict) and any(map(callable, value.values()))):
+            yield parts, name
+        elif depth:
+            yield from leaves(state_of(name, value, 0), depth - 1)
+
+
+def _copied(value: Any) -> Any:
+    """Return a container's or an array's content as it is now."""
+    if isinstance(value, torch.Tensor):
+        return value.clone()
+    return value.copy() if isinstance(value, dict | list | set | np.ndarray) else value
+
+
+def same(one: Any, other: Any) -> bool:
+    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+        return one.shape == other.shape and torch.equal(one, other)
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        return bool(np.array_equal(one, other))
+    if type(one) is type(other) and isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(value, other[key]) for key, value in one.items())
+    if type(one) is type(other) and isinstance(one, list | tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    try:
+        return one is other or bool(one == other)
+    except Exception:  # objects of the plugin may refuse to be compared
+        return False
+
+
+def short_text(value: Any) -> str:
+    if value is MISSING:
+        return ABSENT
+    if isinstance(value, torch.Tensor | np.ndarray):
+        return str(value.item()) if value.ndim == 0 else ""
+    text = reprlib.repr(value)
+    return "" if "object at" in text or "<" in text else text
