@@ -44,7 +44,7 @@ class V1History:
         self._staged = [0] * slots  # tokens of each slot that the buffer holds
         self._last = [PLACEHOLDER] * slots  # the last of them, to notice a list that was rewritten
         self._width = 0
-        self._prompts = Table(slots, 1, torch.int64, 0, device)
+        self._prompts = Table(slots + 1, 1, torch.int64, 0, device)  # the last: rows of other requests
 
     def leave(self, slot: int) -> None:
         """Forget a slot's history: its request left."""

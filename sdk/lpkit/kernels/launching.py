@@ -146,6 +146,9 @@ class LaunchPlan:
         launches: recorded on this device and stream.
         moving: the tensors whose addresses change. Each step gives tensors of the same type, strides, and alignment.
 
+    Attributes:
+        bytes: memory of the tensors that it keeps alive.
+
     Raises:
         ValueError: a launch reads a moving tensor through another tensor.
     """
@@ -160,7 +163,10 @@ class LaunchPlan:
             others = (arg for at, arg in enumerate(item.args) if at not in moved and isinstance(arg, torch.Tensor))
             if any(arg.untyped_storage()._cdata in memories for arg in others):
                 raise ValueError(f"{item.kernel.__name__} reads a moving tensor through another tensor")
-            self._launches.append((item, moved))
+            kept = tuple(None if at in moved else arg for at, arg in enumerate(item.args))
+            self._launches.append((item._replace(args=kept), moved))
+        tensors = (arg for item, _ in self._launches for arg in item.args if isinstance(arg, torch.Tensor))
+        self.bytes = sum(tensor.nbytes for tensor in tensors)
         self._cells = [ctypes.c_uint64() for _ in moving]
         self._bound: list[_Bound] = []
         self._driver = _driver()
@@ -209,7 +215,7 @@ class _Bound(NamedTuple):
     Attributes:
         config: grid, block, memory and stream.
         given: the arguments of ``cuLaunchKernelEx``.
-        cells: memory of each argument.
+        cells: memory of each argument, and what else has to live as long.
     """
 
     config: _Config
@@ -228,7 +234,7 @@ _NO_CONTEXT = 201
 """The driver's ``CUDA_ERROR_INVALID_CONTEXT``."""
 
 _MOST_SHARED = 228 * 1024
-"""Bytes of shared memory of a program that need no permission."""
+"""Bytes of shared memory that a program gets; above 48 KiB Triton asks for them when it loads the kernel."""
 
 
 class _CudaDriver:
@@ -256,7 +262,7 @@ class _CudaDriver:
         runtime = self._runtime
         if runtime.launch_enter_hook is not enter or runtime.launch_exit_hook is not leave:
             return True
-        return bool(enter.calls or leave.calls or _observers)
+        return bool(getattr(enter, "calls", True) or getattr(leave, "calls", True) or _observers)
 
     def launch(self, bound: _Bound) -> None:
         """Launch with the present values of the cells.
@@ -301,7 +307,7 @@ class _CudaDriver:
         config.block[:] = (32 * metadata.num_warps, 1, 1)
         array = (ctypes.c_void_p * len(addresses))(*addresses)
         given = (ctypes.byref(config), ctypes.c_void_p(compiled.function), array, None)
-        return _Bound(config, given, [*cells, spare])
+        return _Bound(config, given, [*cells, spare, compiled])  # the end of `compiled` would unload the kernel
 
 
 @cache

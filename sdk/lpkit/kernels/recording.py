@@ -156,6 +156,8 @@ class Recorder(StandIn):
 
     def record(self, name: str, *values: Any) -> Recorder:
         if name in BY_SLOT:
+            if any(earlier not in BY_SLOT for earlier, _ in self.calls):
+                raise NotRecordableError(f"it calls {name} after a step that reads histories or ids")
             if name == "keep_ids_" and values[1:] not in ((), (None,)):
                 raise NotRecordableError(f"it calls {name} in a way that no kernel by slot knows")
             columns = tuple(None if value is None else _column(value, BY_SLOT[name], 2) for value in values)

@@ -158,11 +158,11 @@ def attempt(device: torch.device) -> None:
     """Run each kernel once for the types of both runners, which compiles it."""
     logits, wide = torch.zeros(2, 8, device=device), torch.zeros(2, 3, dtype=torch.int64, device=device)
     column, own = logits[:, :1], torch.ones(2, dtype=torch.bool, device=device)
-    for of_slots, of_texts in ((torch.int64, torch.int64), (torch.int32, torch.int32), (torch.int64, torch.int32)):
-        entries = Entries(wide[:, 0].to(of_slots), own, 1, 2)
-        add_to_ids_(logits, wide, logits, entries)
+    entries = Entries(wide[:, 0], own, 1, 2)
+    add_to_ids_(logits, wide, logits, entries)
+    for of_texts in (torch.int64, torch.int32):  # V1's, and V2's with and without drafts
         last, by_slot = wide[:, 0], wide[:, 0].to(of_texts)
-        for drafts in ((), (by_slot, last), (by_slot, by_slot)):
+        for drafts in ((),) if of_texts == torch.int64 else ((), (by_slot, last), (by_slot, by_slot)):
             texts = SlotHistories(wide.to(of_texts), by_slot, last, 3, 3, *drafts)
             penalize_(logits, column, column, column, entries=entries, texts=texts)
             ban_ngrams_(logits, wide[:, :1], wide[:, :1], entries, texts)

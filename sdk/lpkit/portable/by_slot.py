@@ -1,8 +1,9 @@
 """Edits a whole batch by slot, without the author's code: for classes whose step only calls kernels with columns.
 
-Whenever a column changed, ``process`` is called once with stand-ins for the processor, the logits and the rows. If it
-only calls functions of :data:`lpkit.kernels.recording.BY_SLOT` with columns, each step repeats these calls, and the
-kernels find each row's values by its slot.
+Whenever a column changed, ``process`` or ``edit`` is called once with stand-ins for the processor, the logits and the
+rows. If it only calls functions of :data:`lpkit.kernels.recording.BY_SLOT` with columns, or has one of the forms of
+:data:`lpkit.kernels.recording.PATTERNS`, each step repeats these calls, and the kernels find each row's values by its
+slot.
 """
 
 from __future__ import annotations
@@ -37,6 +38,9 @@ _EFFECTS = ("STORE_ATTR", "STORE_GLOBAL", "DELETE_", "IMPORT_")
 
 MOST_PLANS = 64
 """Most plans that are kept: one for each number of rows, and what else a kernel is compiled for."""
+
+MOST_BYTES = 2**27
+"""Most memory that the plans of a processor keep, columns included; the oldest plans go."""
 
 
 class BySlot:
@@ -108,9 +112,12 @@ class BySlot:
         with recorded() as launches:
             for name, columns in self._calls:
                 self._kernels[name](logits, *columns, **options)
-        if len(self._plans) >= MOST_PLANS:
-            self._plans.clear()
-        self._plans[key] = LaunchPlan(launches, moving)
+        plan = LaunchPlan(launches, moving)
+        while self._plans and (
+            len(self._plans) >= MOST_PLANS or plan.bytes + sum(item.bytes for item in self._plans.values()) > MOST_BYTES
+        ):
+            del self._plans[next(iter(self._plans))]
+        self._plans[key] = plan
         return True
 
     def _record(self) -> list[tuple[str, tuple[torch.Tensor | None, ...]]]:
@@ -199,10 +206,15 @@ def _check(function: Any) -> None:
     """
     if not isinstance(function, FunctionType) or function.__code__.co_freevars:
         raise NotRecordableError("it is no plain function, or uses super() or names around it")
+    defaults = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
+    if not all(isinstance(value, bool | int | float | str | None) for value in defaults):
+        raise NotRecordableError("it has a default that it could change")
     for code in _codes(function.__code__):
         for instruction in dis.get_instructions(code):
             if instruction.opname.startswith(_EFFECTS):
                 raise NotRecordableError(f"it could have an effect ({instruction.opname})")
+            if instruction.opname in ("PUSH_EXC_INFO", "SETUP_FINALLY"):  # it could catch the stand-ins' refusal
+                raise NotRecordableError("it handles exceptions")
             if instruction.opname == "LOAD_GLOBAL" and not _constant(function, instruction.argval):
                 raise NotRecordableError(f"it uses {instruction.argval}")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import reprlib
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import UnionType
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin
@@ -166,10 +166,10 @@ _LONGEST = 4096
 """Longest JSON, in bytes, whose parameters are remembered."""
 
 
-_MOST_ITEMS = 2**18
+_MOST_ITEMS = 2**19
 """Most items of a list: more than any vocabulary has. The server waits while it reads them."""
 
-_MOST_BYTES = 2**22
+_MOST_BYTES = 2**24
 """Longest JSON that is read."""
 
 _MOST_ERRORS = 100
@@ -219,7 +219,7 @@ _FACTS: dict[type[Params], _ParsingFacts] = {}
 def _facts_of(cls: type[Params]) -> _ParsingFacts:
     fields, keys = cls.model_fields, cls.keys()
     inputs = {
-        key: _Input(fields[name].alias or name, _bools(fields[name].annotation), _most(fields[name].metadata))
+        key: _Input(fields[name].alias or name, _bools(fields[name].annotation), _most(fields[name]))
         for key, name in keys.items()
     }
     required = frozenset(key for key, name in keys.items() if fields[name].is_required())
@@ -227,9 +227,12 @@ def _facts_of(cls: type[Params]) -> _ParsingFacts:
     return facts
 
 
-def _most(metadata: Iterable[Any]) -> int:
-    """Return the most items that a field's declaration admits."""
-    return min((item.max_length for item in metadata if isinstance(item, MaxLen)), default=_MOST_ITEMS)
+def _most(field: Any) -> int:
+    """Return the most items that a field's declaration admits; those of a set are counted when it is made."""
+    annotation = _unwrap(field.annotation)
+    if (get_origin(annotation) or annotation) in (set, frozenset):
+        return _MOST_ITEMS
+    return min((item.max_length for item in field.metadata if isinstance(item, MaxLen)), default=_MOST_ITEMS)
 
 
 def _refuse_long(key: str, value: Any, most: int) -> None:

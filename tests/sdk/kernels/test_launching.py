@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import weakref
 from threading import Thread
 from types import SimpleNamespace
 from typing import Any
@@ -103,6 +104,15 @@ def test_memory_that_a_plan_reads_lives_as_long_as_the_plan(driver: Driver) -> N
     del kept
     plan.run(torch.zeros(1))
     assert ctypes.c_float.from_address(address).value == 5.0
+
+
+def test_a_plan_does_not_keep_the_logits_of_the_step_that_made_it() -> None:
+    moving, kept = tensors(2)
+    logits = weakref.ref(moving)
+    plan = planned(Kernel(), moving, kept)
+    del moving
+    assert logits() is None
+    assert plan.bytes == kept.nbytes
 
 
 @pytest.mark.parametrize(

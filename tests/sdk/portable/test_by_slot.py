@@ -192,6 +192,30 @@ class BansOthers(Sparse):
         return kernels.mask_ids_(logits, rows.tokens.where(repeats, 0))
 
 
+class BansAndMasks(Bans):
+    """A second function, which reads no histories."""
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        since = rows.prompt_len.maximum(rows.total_len - self.window[rows])
+        repeats = sequences.completes_ngram(rows.tokens, rows.total_len, self.size[rows], since)
+        logits = kernels.mask_ids_(logits, rows.tokens.where(repeats, -1))
+        return kernels.mask_far_below_top_(logits, self.far[rows].unsqueeze(1))
+
+
+class CountsInADefault(Far):
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows, seen: list[int] = []) -> torch.Tensor:  # noqa: B006
+        seen.append(1)
+        return kernels.mask_far_below_top_(logits, self.far[rows].unsqueeze(1))
+
+
+class FallsBack(Far):
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        try:
+            return kernels.mask_far_below_top_(logits, self.far[rows].unsqueeze(1) * FACTOR)
+        except:  # noqa: E722
+            return kernels.mask_far_below_top_(logits, self.far[rows].unsqueeze(1))
+
+
 @pytest.fixture(autouse=True)
 def kernels_that_only_count() -> Iterator[None]:
     with fused_on_meta():
@@ -234,6 +258,9 @@ def test_calls_of_kernels_with_columns_are_recorded(cls: type[lpkit.LogitsProces
         (BiasesIfAny, "it looks at the values of a tensor"),
         (PenalizesPrompts, "it calls write in a way that no kernel by slot knows"),
         (BansOthers, "it calls mask_ids_ in a way that no kernel by slot knows"),
+        (BansAndMasks, "it calls mask_far_below_top_ after a step that reads histories or ids"),
+        (CountsInADefault, "it has a default that it could change"),
+        (FallsBack, "it handles exceptions"),
     ],
 )
 def test_a_step_that_does_more_is_not_recorded_and_says_why(cls: type[lpkit.LogitsProcessor], why: str) -> None:
