@@ -5,7 +5,7 @@ Listing the checks imports their modules, and no torch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
@@ -129,11 +129,12 @@ def inactive(results: Iterable[CheckResult]) -> bool:
     return False
 
 
-def one_report_each(results: Sequence[CheckResult]) -> tuple[CheckResult, ...]:
+def one_report_each(results: Sequence[CheckResult], announced: Collection[str] = ()) -> tuple[CheckResult, ...]:
     """Report each exception of the plugin, and each state at fault, once: by the first of these results that met it.
 
     Other failures with this root, failures that a suspect explains, and the results that they block, become blocked by
-    that check. ``results`` are in the order of a whole run, independent of the order of execution.
+    that check. ``results`` are in the order of a whole run, independent of the order of execution. Checks that are
+    ``announced`` to fail explain no other failure.
     """
     failed = [result for result in results if result.status == "failed"]  # advice must not hide a failure
     of_host = {(result.code, result.host): result for result in failed}
@@ -143,7 +144,7 @@ def one_report_each(results: Sequence[CheckResult]) -> tuple[CheckResult, ...]:
         met = result.finding.root if result.finding else None
         for code in by_code()[result.code].suspects:
             suspect = of_host.get((code, result.host))
-            if suspect and suspect.finding and (met is None or met == suspect.finding.root):
+            if code not in announced and suspect and suspect.finding and (met is None or met == suspect.finding.root):
                 roots[result.code, result.host] = code
         if met and (result.code, result.host) not in roots:
             first.setdefault(met, result.code)

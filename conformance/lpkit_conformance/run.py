@@ -311,7 +311,9 @@ def _one(
 
         result = checking.check_target(spec, plan, path, progress, options.limit)
     else:
-        result = check_target(spec, plan, path, progress, options.limit or CALL_SECONDS, ahead)
+        announced = [item.code for item in own.expected if not item.expired] if own else []
+        limit = options.limit or CALL_SECONDS
+        result = check_target(spec, plan, path, progress, limit, ahead, announced=announced)
     if options.release:
         result = replace(result, notes=(rules_of(options.release).note, *result.notes))
     result = replace(result, target=name, settings=_settings(plan, result.judged_with))

@@ -20,11 +20,14 @@ this process, where debuggers and coverage see them; ``lpkit check`` gives the s
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from unittest import mock
 
 from lpkit_conformance.processes import tree
 from lpkit_conformance.settings import project as projects
@@ -64,12 +67,14 @@ class _SharedRun:
         from lpkit_conformance.suite.load_failures import load_failure
 
         self.target, self.project, self._judged_with = target, project, judged_with
+        self._environment = plan.environment
         self._unloadable: CheckResult | None = None
         self._session: Session | None = None
         self.reported: dict[tuple[str, ...], str] = {}
         self.raised: set[str] = set()
         try:
-            cls = resolve_target(project.entry_points.get(target, target) if project else target).cls
+            with mock.patch.dict(os.environ, self._environment):
+                cls = resolve_target(project.entry_points.get(target, target) if project else target).cls
         except LoadError as error:
             result = self._unloadable = load_failure(target, error, uses_standin=False).result()
             self.items = [(result.code, result.name, result.host)]
@@ -121,7 +126,7 @@ class _SharedRun:
     def hint(self) -> str:
         """Explain why it did not act."""
         assert self._session is not None
-        with _surroundings():
+        with _surroundings(self._environment):
             return self._session.hint()
 
     def _labels(self) -> list[str]:
@@ -133,15 +138,15 @@ class _SharedRun:
         if self._session is None:
             assert self._unloadable is not None
             return self._unloadable
-        with _surroundings():
+        with _surroundings(self._environment):
             return self._session.result(label)
 
 
 @contextmanager
-def _surroundings() -> Iterator[str]:
+def _surroundings(environment: Mapping[str, str] = MappingProxyType({})) -> Iterator[str]:
     """Isolate the process settings of loading a plugin and running its checks from other tests.
 
-    Yields the API that plugins are judged with: vLLM or the stand-in.
+    Yields the API that plugins are judged with: vLLM or the stand-in. ``environment``: the project's variables.
     """
     with choose.prepared() as judged_with:
         import torch
@@ -152,7 +157,7 @@ def _surroundings() -> Iterator[str]:
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
         try:
-            with lent_buffers(torch.device("cpu")):
+            with lent_buffers(torch.device("cpu")), mock.patch.dict(os.environ, environment):
                 yield judged_with
         finally:
             torch.set_num_threads(threads)

@@ -1,4 +1,4 @@
-"""What a plan hands to the CUDA driver is what Triton hands to it; here to a driver that does nothing."""
+"""Plans give the CUDA driver the arguments that Triton gives it; here the driver does nothing."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ OTHERS = ("benchmarks", "conformance/tools", "docs", "tests")
 OURS = {"lpkit", "lpkit_conformance", "lpkit_cli"}
 OPTIONAL = {"safetensors", "triton", "typing_extensions", "vllm"}
 """Packages that vLLM and torch bring, and modules that only type checkers read."""
-WITH_VLLM = {"transformers", "fastapi"}
+WITH_VLLM = {"transformers", "fastapi", "yaml"}
 """vLLM needs them: for a plugin that loads a tokenizer, and for routes of vLLM's server."""
 OTHER_ENGINES = {"mlx", "sglang"}
 """They call an exported processor where they are, so they are there."""

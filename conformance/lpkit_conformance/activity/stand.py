@@ -65,9 +65,10 @@ class Stance:
 @fact
 def forbids(subject: Subject) -> bool:
     """Return True if the plugin masks tokens that the model wants, in a run of all its requests."""
-    host = parts_of(subject.setup.host).host(subject, max(subject.setup.max_num_seqs, len(subject.variants)))
+    everyone = range(len(subject.cases))  # neighbours with other cases, too
+    host = parts_of(subject.setup.host).host(subject, max(subject.setup.max_num_seqs, len(everyone)))
     with contextlib.suppress(PluginError, Blocked, StandinError):
-        for _ in host.run([*arrivals(subject), Step(RUN_STEPS)]):
+        for _ in host.run([*(Arrive(f"v{i}", i, character=f"variant {i}") for i in everyone), Step(RUN_STEPS)]):
             pass
     return any(
         active.committed != subject.model.emitted(active.logits_key, active.variant, len(active.committed))

@@ -224,9 +224,9 @@ def _words_of(file: Any) -> Iterator[str]:
     for key, value in held.items():
         if value is not False:
             yield f"--{key}"
-        if value not in (True, False):
+        if not isinstance(value, bool):
             items = value if isinstance(value, list) else [value]
-            yield from (json.dumps(item) if isinstance(item, dict) else str(item) for item in items)
+            yield from (json.dumps(item, default=str) if isinstance(item, dict) else str(item) for item in items)
 
 
 def _on(options: Mapping[str, Any], name: str) -> bool:

@@ -30,7 +30,7 @@ DATA = (dict, list, set, int, float, str, bool, tuple, type(None), torch.Tensor,
 
 
 class State:
-    """What a value consists of, by the names that the author uses: attributes, entries, variables of a function.
+    """The parts of a value, by the names that the author uses: attributes, entries, variables of a function.
 
     Attributes:
         places: by name, the object and the key that hold each.

@@ -40,7 +40,7 @@ def settings_kept() -> Iterator[None]:
     dtype, device, grad = torch.get_default_dtype(), torch.get_default_device(), torch.is_grad_enabled()
     kept = list(root.handlers), root.level, logging.root.manager.disable
     threads, environment = torch.get_num_threads(), dict(os.environ)
-    deterministic, precision = torch.are_deterministic_algorithms_enabled(), torch.get_float32_matmul_precision()
+    deterministic, precision = torch.get_deterministic_debug_mode(), torch.get_float32_matmul_precision()
     try:
         yield
     finally:
@@ -51,8 +51,10 @@ def settings_kept() -> Iterator[None]:
         if torch.get_num_threads() != threads:
             torch.set_num_threads(threads)
         torch.set_grad_enabled(grad)
-        torch.use_deterministic_algorithms(deterministic)
-        torch.set_float32_matmul_precision(precision)
+        if torch.get_deterministic_debug_mode() != deterministic:  # setting it imports a compiler
+            torch.set_deterministic_debug_mode(deterministic)
+        if torch.get_float32_matmul_precision() != precision:
+            torch.set_float32_matmul_precision(precision)
         root.handlers[:], root.level, logging.root.manager.disable = kept
         if dict(os.environ) != environment:
             os.environ.clear()

@@ -170,8 +170,9 @@ class Session:
     def _find(self) -> Requests:
         """Return requests that the plugin lets in and acts on: the given ones, or others where these do not do."""
         foreign = let_in(self.given(self.hosts[0])[0]) if self.hosts else FOREIGN_ARGS
-        if not foreign:
-            self.notes.append("requests that do not use the plugin are left out, as it raises for them: see LP102")
+        if foreign != FOREIGN_ARGS:
+            share = "some requests" if foreign else "requests"
+            self.notes.append(f"{share} that do not use the plugin are left out, as it raises for them: see LP102")
         given = Requests(self.plan.cases, foreign)
         subjects = {host: self._make(host, given) for host in self.hosts}
         cases = list(given.cases)

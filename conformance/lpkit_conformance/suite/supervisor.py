@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -50,6 +50,7 @@ def check_target(
     limit: float = CALL_SECONDS,
     ahead: Child | None = None,
     other: tuple[str, Plan] | None = None,
+    announced: Collection[str] = (),
 ) -> TargetResult:
     """Return all results about one target. Never raises for what the plugin does.
 
@@ -60,11 +61,12 @@ def check_target(
         limit: seconds that one call of the plugin may take before the child is ended. What hung is not called again.
         ahead: a child that was started ahead (:func:`~lpkit_conformance.suite.ahead.start_ahead`); it is used first.
         other: another target with its plan, of which the cases count: the two are checked together.
+        announced: codes of checks that the project expects to fail.
     """
     job = {"target": target, "path": path, "other": other and {"target": other[0], "plan": encode(other[1])}}
     run = _Supervision(plan, progress or Progress(), limit)
     run.judge_all(job, ahead, divided=other is None and divisible(plan))
-    return run.result(target)
+    return run.result(target, announced)
 
 
 class _Supervision:
@@ -113,12 +115,12 @@ class _Supervision:
                 stack.close()
                 ahead = helper = None  # the next child knows what hung
 
-    def result(self, target: str) -> TargetResult:
+    def result(self, target: str, announced: Collection[str]) -> TargetResult:
         """Return the results in the order of the run."""
         found = self.agenda.results
         for label in self.agenda.left:
             found[label] = CheckResult(*_parts(label), "blocked", "the run was abandoned")
-        results = one_report_each([found[label] for label in self.agenda.requires or found])
+        results = one_report_each([found[label] for label in self.agenda.requires or found], announced)
         error = self.error or (self.hint if inactive(results) else "")
         return TargetResult(target, self.hosts, results, self.interface, self.judged_with, error, tuple(self.notes))
 

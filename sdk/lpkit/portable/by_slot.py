@@ -144,7 +144,7 @@ def why_not_recorded(processor: Any) -> str:
 
 
 def _memory(column: torch.Tensor | None) -> Any:
-    """What a kernel is told of a column; the column's owner holds its memory, so no other column has this address."""
+    """Return what a kernel is given of a column, whose owner holds its memory: no other column has this address."""
     return column if column is None else (column.data_ptr(), column.shape, column.stride())
 
 

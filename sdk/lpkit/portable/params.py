@@ -11,7 +11,6 @@ from types import UnionType
 from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
 import pydantic
-from annotated_types import MaxLen
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import from_json, to_json
 
@@ -232,14 +231,14 @@ def _most(field: Any) -> int:
     annotation = _unwrap(field.annotation)
     if (get_origin(annotation) or annotation) in (set, frozenset):
         return _MOST_ITEMS
-    return min((item.max_length for item in field.metadata if isinstance(item, MaxLen)), default=_MOST_ITEMS)
+    return min((item.max_length for item in field.metadata if hasattr(item, "max_length")), default=_MOST_ITEMS)
 
 
 def _refuse_long(key: str, value: Any, most: int) -> None:
     """Refuse a long value before it is read."""
     if isinstance(value, list | tuple | dict | str) and len(value) > most:
         items = "characters" if isinstance(value, str) else "items"
-        raise ValueError(f"{key} should have at most {most} {items}, not {len(value)} (got {_shown(value)})")
+        raise ValueError(f"{key}: should have at most {most} {items}, not {len(value)} (got {_shown(value)})")
 
 
 def _head(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What is advice rather than a failure, and what only one check says."""
+"""Advice in place of failures, and findings that only one check reports."""
 
 from __future__ import annotations
 

@@ -210,15 +210,15 @@ class Ids(lpkit.Params):
 @pytest.mark.parametrize(
     ("extra_args", "match"),
     [
-        ({"few": list(range(10**6))}, r"few should have at most 4 items, not 1000000 \(got \[0, 1, "),
-        ({"many": list(range(10**6))}, r"many should have at most 524288 items, not 1000000 \(got \[0, 1, "),
+        ({"few": list(range(10**6))}, r"few: should have at most 4 items, not 1000000 \(got \[0, 1, "),
+        ({"many": list(range(10**6))}, r"many: should have at most 524288 items, not 1000000 \(got \[0, 1, "),
         ({"many": [[100] * 2**12] * 2**10}, "many: 16779274 bytes of JSON, more than the 16777216 that are read"),
         (
             {"ids": [-1] * 2**16},
             r"65536 values are wrong: ids\.0: Input should be greater than or equal to 0 \(got -1\)",
         ),
         ({"ids": [1] * 50 + [-1] * 2**16}, "65536 values of ids are wrong"),
-        ({"ids": "a" * 10**6}, r"ids should have at most 524288 characters, not 1000000"),
+        ({"ids": "a" * 10**6}, r"ids: should have at most 524288 characters, not 1000000"),
         ({"ids": [-1] * 50}, r"\(got -1\); and 40 more$"),
         ({"ids": 10**4000}, r"ids: 10+\.\.\.0+ does not fit"),
     ],
