@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 from lpkit_conformance import catalogue
-from lpkit_conformance.catalogue import all_checks, by_code, chosen, dependents, requirements_first
+from lpkit_conformance.catalogue import all_checks, by_code, chosen, dependents, one_report_each, requirements_first
 from lpkit_conformance.checks.base import Check
+from lpkit_conformance.results import CheckResult, Finding
 from lpkit_conformance.settings.hosts import HOSTS
 from lpkit_conformance.settings.plan import Plan
 
@@ -109,3 +110,12 @@ def test_dependents_are_those_that_need_a_check_through_any_number_of_others() -
     assert dependents("LP501") == ["LP220", "LP505", "LP506", "LP508"]
     assert {"LP101", "LP201", "LP219", "LP506", "LP808"} <= set(dependents("LP001"))
     assert "LP001" not in dependents("LP001")
+
+
+def test_a_failure_that_is_announced_explains_no_other() -> None:
+    failed = [
+        CheckResult(code, name, "v1", "failed", finding=Finding(name, {}, "", ""))
+        for code, name in (("LP303", "apply-is-repeatable"), ("LP202", "replace-on-add"))
+    ]
+    assert [result.status for result in one_report_each(failed)] == ["failed", "blocked"]
+    assert [result.status for result in one_report_each(failed, {"LP303"})] == ["failed", "failed"]

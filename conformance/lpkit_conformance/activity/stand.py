@@ -62,15 +62,25 @@ class Stance:
         return Request(name, params, prompt, 10**6, output_token_ids=outputs)
 
 
-@fact
 def forbids(subject: Subject) -> bool:
     """Return True if the plugin masks tokens that the model wants, in a run of all its requests."""
+    return _masks(subject)[1]
+
+
+def masks(subject: Subject) -> bool:
+    """Return True if the plugin masks any token in a run of all its requests."""
+    return _masks(subject)[0]
+
+
+@fact
+def _masks(subject: Subject) -> tuple[bool, bool]:
+    masked = False
     everyone = range(len(subject.cases))  # neighbours with other cases, too
     host = parts_of(subject.setup.host).host(subject, max(subject.setup.max_num_seqs, len(everyone)))
     with contextlib.suppress(PluginError, Blocked, StandinError):
-        for _ in host.run([*(Arrive(f"v{i}", i, character=f"variant {i}") for i in everyone), Step(RUN_STEPS)]):
-            pass
-    return any(
+        for seen in host.run([*(Arrive(f"v{i}", i, character=f"variant {i}") for i in everyone), Step(RUN_STEPS)]):
+            masked |= bool((seen.after.isneginf() & ~seen.before.isneginf()).any())
+    return masked, any(
         active.committed != subject.model.emitted(active.logits_key, active.variant, len(active.committed))
         for active in host.pool.requests.values()
     )

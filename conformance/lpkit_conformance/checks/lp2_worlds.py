@@ -146,7 +146,7 @@ def _request(subject: Subject, variant: int | None, most_asked: int) -> runtime.
     if world.beyond and request.prompt_token_ids is not None:
         request.prompt_token_ids[0:2] = [subject.setup.vocab_size, subject.setup.vocab_size + 1000]
     request.output_token_ids += stand.generated(subject, name, variant, request, world.outputs, most_asked)
-    if world.outputs and not stand.forbids(subject):  # more different tokens than a byte counts, never seen again
+    if world.outputs and not stand.masks(subject):  # more different tokens than a byte counts, never seen again
         size = subject.setup.vocab_size
         count = min(DIFFERENT, size)
         request.output_token_ids[:count] = range(size - count, size)

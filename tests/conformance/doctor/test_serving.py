@@ -276,3 +276,10 @@ class TestFeatures:
         assert codes(site.examine(release="0.32.0", command=command)) == ["trace-replayed"]
         on_v1 = site.examine(release="0.32.0", command=(f"{SWITCH}=0", *command))
         assert codes(on_v1, "error") == ["replay-refused"]
+
+
+def test_numbers_in_a_configuration_file_are_no_flags(tmp_path: Path) -> None:
+    file = tmp_path / "serve.yaml"
+    file.write_text("tensor-parallel-size: 1\nubatch-size: 0\nenforce-eager: true\n", encoding="utf-8")
+    options = read_command((*SERVE, "--config", str(file))).options
+    assert (options["tensor-parallel-size"], options["ubatch-size"], options["enforce-eager"]) == ("1", "0", True)

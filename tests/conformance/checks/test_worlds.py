@@ -1,0 +1,57 @@
+"""Requests of other engine configurations hold only tokens that the plugin allows and the vocabulary has."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from lpkit_conformance.testing import compute_check
+from zoo.correct.v1 import V1Base
+
+
+class Modes(V1Base):
+    """``ban`` lowers a token; ``grammar`` allows ids below 100, and raises for an output that it has forbidden."""
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        mode = (params.extra_args or {}).get("mode")
+        return mode and (mode, outputs)
+
+    @classmethod
+    def validate_params(cls, params: Any) -> None:
+        if (params.extra_args or {}).get("mode") not in (None, "ban", "grammar"):
+            raise ValueError("mode must be 'ban' or 'grammar'")
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (mode, outputs) in self.rows.items():
+            if mode == "ban":
+                logits[row, 7] -= 3
+                continue
+            if any(token >= 100 for token in outputs):
+                raise RuntimeError("the grammar has no such transition")
+            logits[row, 100:] = -math.inf
+        return logits
+
+
+class LowersOutputs(V1Base):
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        bias = super().enter(params, prompt, outputs)
+        return None if bias is None else (bias, outputs)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (_, outputs) in self.rows.items():
+            ids = torch.tensor([token for token in outputs if token != -1], dtype=torch.int64)
+            assert ids.numel() == 0 or ids.min() >= 0
+            logits[row, ids.unique()] -= 1
+        return logits
+
+
+def test_neighbours_of_another_case_may_forbid_tokens() -> None:
+    cases = [{"extra_args": {"mode": mode}} for mode in ("ban", "grammar")]
+    result = compute_check("LP221", Modes, case=cases[0], others=cases[1:])
+    assert result.status == "passed", result.message
+
+
+def test_a_small_vocabulary_has_as_many_different_outputs_as_tokens() -> None:
+    result = compute_check("LP221", LowersOutputs, case={"extra_args": {"bias": 2.5}}, vocab_size=256)
+    assert result.status == "passed", result.message
