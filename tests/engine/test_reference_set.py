@@ -111,7 +111,7 @@ GREEDY = (
     make_ask("no pair twice", 20, 50, at=2, no_repeat_ngram_size=2, **FEW),
     make_ask("no token twice in a window", 36, 40, at=3, no_repeat_ngram_size=1, no_repeat_ngram_window=5, **FEW),
     make_ask("wrap up", 50, 30, at=6, wrap_up_token=5, wrap_up_step=0.75),
-    make_ask("wrap up with token 0", 3, 20, at=15, wrap_up_token=0),
+    make_ask("wrap up with token 0", 3, 20, at=15, wrap_up_token=0, wrap_up_step=0.75),
     make_ask("recent", 8, 40, at=16, recent_penalty=4.0, recent_window=6, **FEW),
     make_ask("three at once", 20, 40, at=18, no_repeat_ngram_size=1, wrap_up_token=9, recent_penalty=1.0),
     make_ask("count", STAIRS, 27, at=3, count=4),
