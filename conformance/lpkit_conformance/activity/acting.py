@@ -92,13 +92,13 @@ class Activity:
         # A plugin that forgets when its requests are preempted: LP211's to say.
         first = self.stances[0]
         if first.length < RUN_STEPS:
-            yield stand_after(self._subject, arrivals(self._subject), first.length + 1)
+            yield stand_after(self._subject, arrivals(self._subject.variants), first.length + 1)
 
     def _run(self) -> None:
         host = parts_of(self._subject.setup.host).host(
             self._subject, max(self._subject.setup.max_num_seqs, len(self.seen))
         )
-        for seen in host.run([*arrivals(self._subject), Step(RUN_STEPS)]):
+        for seen in host.run([*arrivals(self._subject.variants), Step(RUN_STEPS)]):
             for row, shape in zip(seen.rows, shapes(seen.before, seen.after), strict=True):
                 active = host.pool.requests[row.request]
                 assert active.variant is not None

@@ -78,7 +78,7 @@ def _masks(subject: Subject) -> tuple[bool, bool]:
     everyone = range(len(subject.cases))  # neighbours with other cases, too
     host = parts_of(subject.setup.host).host(subject, max(subject.setup.max_num_seqs, len(everyone)))
     with contextlib.suppress(PluginError, Blocked, StandinError):
-        for seen in host.run([*(Arrive(f"v{i}", i, character=f"variant {i}") for i in everyone), Step(RUN_STEPS)]):
+        for seen in host.run([*arrivals(everyone), Step(RUN_STEPS)]):
             masked |= bool((seen.after.isneginf() & ~seen.before.isneginf()).any())
     return masked, any(
         active.committed != subject.model.emitted(active.logits_key, active.variant, len(active.committed))
@@ -86,9 +86,9 @@ def _masks(subject: Subject) -> tuple[bool, bool]:
     )
 
 
-def arrivals(subject: Subject) -> list[Op]:
+def arrivals(variants: Iterable[int]) -> list[Op]:
     """Return a request of each variant."""
-    return [Arrive(f"v{i}", i, character=f"variant {i}") for i in subject.variants]
+    return [Arrive(f"v{i}", i, character=f"variant {i}") for i in variants]
 
 
 class Histories:
