@@ -156,17 +156,16 @@ class LaunchPlan:
     def __init__(self, launches: Sequence[Launch], moving: tuple[torch.Tensor, ...]) -> None:
         numbers = {id(tensor): number for number, tensor in enumerate(moving)}
         memories = {tensor.untyped_storage()._cdata for tensor in moving}
-        # Positions of moving tensors among the arguments of each launch.
-        self._launches = []
+        self._launches = []  # and the positions of moving tensors among their arguments
+        self.bytes = 0
         for item in launches:
             moved = {at: numbers[id(arg)] for at, arg in enumerate(item.args) if id(arg) in numbers}
-            others = (arg for at, arg in enumerate(item.args) if at not in moved and isinstance(arg, torch.Tensor))
-            if any(arg.untyped_storage()._cdata in memories for arg in others):
-                raise ValueError(f"{item.kernel.__name__} reads a moving tensor through another tensor")
             kept = tuple(None if at in moved else arg for at, arg in enumerate(item.args))
+            tensors = [arg for arg in kept if isinstance(arg, torch.Tensor)]
+            if any(tensor.untyped_storage()._cdata in memories for tensor in tensors):
+                raise ValueError(f"{item.kernel.__name__} reads a moving tensor through another tensor")
+            self.bytes += sum(tensor.nbytes for tensor in tensors)
             self._launches.append((item._replace(args=kept), moved))
-        tensors = (arg for item, _ in self._launches for arg in item.args if isinstance(arg, torch.Tensor))
-        self.bytes = sum(tensor.nbytes for tensor in tensors)
         self._cells = [ctypes.c_uint64() for _ in moving]
         self._bound: list[_Bound] = []
         self._driver = _driver()
@@ -215,12 +214,13 @@ class _Bound(NamedTuple):
     Attributes:
         config: grid, block, memory and stream.
         given: the arguments of ``cuLaunchKernelEx``.
-        cells: memory of each argument, and what else has to live as long.
+        cells, compiled: memory of each argument, and the kernel, whose end would unload it.
     """
 
     config: _Config
     given: tuple[Any, ...]
     cells: list[Any]
+    compiled: Any
 
 
 _NUMBERS = {"i1": ctypes.c_bool, "i32": ctypes.c_int32, "i64": ctypes.c_int64, "fp32": ctypes.c_float}
@@ -307,7 +307,7 @@ class _CudaDriver:
         config.block[:] = (32 * metadata.num_warps, 1, 1)
         array = (ctypes.c_void_p * len(addresses))(*addresses)
         given = (ctypes.byref(config), ctypes.c_void_p(compiled.function), array, None)
-        return _Bound(config, given, [*cells, spare, compiled])  # the end of `compiled` would unload the kernel
+        return _Bound(config, given, [*cells, spare], compiled)
 
 
 @cache
