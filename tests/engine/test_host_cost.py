@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
-TOOLS = Path(__file__).resolve().parents[2] / "conformance" / "tools"
+from separate import ROOT, separately
+
+TOOLS = ROOT / "conformance" / "tools"
 
 RECORDED = {
     "allowed-tokens": ((2, 0, 0), (2, 0, 0)),
@@ -67,18 +67,7 @@ print("found", json.dumps(found))
 
 
 def python(*arguments: str) -> str:
-    """Run Python with the tool, in a process of its own, whose Triton takes the CPU for a GPU."""
-    path = os.pathsep.join(filter(None, (str(TOOLS), os.environ.get("PYTHONPATH"))))
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", *arguments],
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return separately("-W", "ignore", *arguments, path=TOOLS, seconds=900)
 
 
 def test_a_step_takes_the_launches_and_operations_that_are_known(tmp_path: Path) -> None:

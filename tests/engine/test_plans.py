@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
-TOOLS = Path(__file__).resolve().parents[2] / "conformance" / "tools"
+from separate import ROOT, separately
+
+TOOLS = ROOT / "conformance" / "tools"
 
 SETUP = """
 import ctypes, sys
@@ -100,17 +99,7 @@ assert len(compared) >= 20 and not refused, (compared, refused)
 
 
 def run(code: str, *arguments: str) -> None:
-    """Run code in a process of its own, whose Triton takes the CPU for a GPU."""
-    path = os.pathsep.join(filter(None, (str(TOOLS), os.environ.get("PYTHONPATH"))))
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", code, *arguments],
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    separately("-W", "ignore", "-c", code, *arguments, path=TOOLS)
 
 
 def test_a_plan_launches_as_triton_does(tmp_path: Path) -> None:

@@ -5,12 +5,8 @@ Triton binds, specializes and compiles here as for a GPU that this machine lacks
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
+from separate import ROOT, separately
 
 CODE = """
 import sys
@@ -83,18 +79,7 @@ with (
                 assert not new, f"{folder.name} on {runner}, {batch} requests: {new}"
 """
 
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
-
 
 @pytest.mark.parametrize("vocab", [151_936, 50_257])
 def test_no_request_waits_for_a_compiler(vocab: int) -> None:
-    path = os.pathsep.join(filter(None, (str(BENCHMARKS), os.environ.get("PYTHONPATH"))))
-    done = subprocess.run(
-        [sys.executable, "-c", CODE, str(vocab)],
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    separately("-c", CODE, str(vocab), path=ROOT / "benchmarks")
