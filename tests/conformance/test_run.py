@@ -162,7 +162,7 @@ def test_options_win_over_the_project_and_the_project_over_defaults(tmp_path) ->
 def test_settings_go_to_the_projects_targets_only(tmp_path, monkeypatch) -> None:
     seen = {}
 
-    def check_target(spec: str, plan: Plan, path: list[str], *_: object) -> TargetResult:
+    def check_target(spec: str, plan: Plan, path: list[str], *_: object, **__: object) -> TargetResult:
         seen[spec] = (plan.vocab_size, bool(path))
         return result("failed")
 
@@ -177,7 +177,7 @@ def test_settings_go_to_the_projects_targets_only(tmp_path, monkeypatch) -> None
 
 
 def test_without_targets_the_projects_entry_points_are_checked(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(run, "check_target", lambda *_: result("passed"))
+    monkeypatch.setattr(run, "check_target", lambda *_, **__: result("passed"))
     monkeypatch.setattr(projects, "find", lambda _: project(tmp_path))
     assert [target.target for target in run.run([], Options(), tmp_path).targets] == ["mine"]
 
