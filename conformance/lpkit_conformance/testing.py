@@ -74,7 +74,7 @@ class _SharedRun:
         self.raised: set[str] = set()
         try:
             with mock.patch.dict(os.environ, self._environment):
-                cls = resolve_target(project.entry_points.get(target, target) if project else target).cls
+                cls = resolve_target(project.entry_points.get(target, target) if project else target)
         except LoadError as error:
             result = self._unloadable = load_failure(target, error, uses_standin=False).result()
             self.items = [(result.code, result.name, result.host)]
@@ -350,7 +350,7 @@ def compute_check(
             standin=judged_with.startswith(choose.STANDIN),
             **settings,
         )
-        cls = resolve_target(target).cls if isinstance(target, str) else target
+        cls = resolve_target(target) if isinstance(target, str) else target
         session = Session(str(target), cls, plan)
         for check, on in session.items:
             if check.code == code:

@@ -283,7 +283,7 @@ def test_operations_in_which_the_plugin_never_acts_do_not_reproduce_the_failure(
 
 def test_a_failure_on_a_recorded_trace_is_saved_and_fails_again_on_that_trace_alone(tmp_path: Path) -> None:
     plan = replace(PLAN, select=("LP220",), trace=("v1_churn", "alternating"))
-    (first,) = Session(TARGET, resolve_target(TARGET).cls, plan).results()
+    (first,) = Session(TARGET, resolve_target(TARGET), plan).results()
     assert first.finding is not None
     report = failures.save(Report((TargetResult(TARGET, ("v1",), (first,)),)), tmp_path)
     finding = report.targets[0].checks[0].finding

@@ -62,7 +62,7 @@ def test_processors_on_the_pages_are_conformant(
     classes = re.findall(r"^class (\w+)", block.text, re.M)
     target = f"{file}:{classes[-1]}"  # the ones before it are what it is made of
     plan = Plan(cases=(Case.parse(block.value),), select=few_checks)
-    results = list(Session(target, resolve_target(target).cls, plan).results())
+    results = list(Session(target, resolve_target(target), plan).results())
     assert not [item for item in results if item.status not in ("passed", "skipped")]
     assert not inactive(results)
 

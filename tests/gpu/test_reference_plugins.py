@@ -74,7 +74,7 @@ def subjects(name: str, host: str, device: torch.device, wrap: Any = lambda cls:
     """The plugin with each of its cases."""
     settings = project.find(PLUGINS / name)
     assert settings is not None
-    cls = wrap(resolve_target(next(iter(settings.entry_points.values()))).cls)
+    cls = wrap(resolve_target(next(iter(settings.entry_points.values()))))
     for case in settings.cases:
         yield Subject.of(name, cls, host, Case.parse(case), device=device)
 

@@ -47,7 +47,7 @@ def work(parent: Parent) -> None:
     loaded: list[Loaded] = []
     for who in (job["target"], *job["against"]):
         try:
-            plugin = Plugin(who["name"], resolve_target(who["spec"]).cls)
+            plugin = Plugin(who["name"], resolve_target(who["spec"]))
             loaded.append((who, plugin, Case.parse(who["case"])))
         except LoadError as error:
             failure = load_failure(who["spec"], error, judged_with.startswith(STANDIN))

@@ -88,7 +88,7 @@ def origin(subject: Subject) -> str | None:
     """A target that finds the class again: the given one, its module by name, or its file."""
     given = subject.plugin.target
     with contextlib.suppress(Exception):  # it may be any name; a file would be imported again
-        if ".py" not in given and resolve_target(given).cls is subject.plugin.cls:
+        if ".py" not in given and resolve_target(given) is subject.plugin.cls:
             return given
     module = sys.modules.get(subject.plugin.cls.__module__)
     file = getattr(module, "__file__", None)

@@ -80,7 +80,7 @@ def survey(runner: Runner, target: str, path: list[str], told: dict[str, Any]) -
     _state.runner, _state.reasoning = runner, plan.cases[0].reasoning
     sys.path[:0] = path
     try:
-        cls = resolve_target(target).cls
+        cls = resolve_target(target)
     except LoadError as error:
         return {"failure": load_failure(target, error, False)}
     _hide_installed()

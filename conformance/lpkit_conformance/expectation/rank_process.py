@@ -97,7 +97,7 @@ def work(parent: Parent) -> None:
     with clock_ahead():
         subject = Subject.of(
             job["target"],
-            resolve_target(job["target"]).cls,
+            resolve_target(job["target"]),
             "",
             Case.parse(job["case"]),
             vocab_size=job["vocab_size"],

@@ -77,14 +77,14 @@ def _load(parent: Parent, job: dict[str, Any]) -> Session | None:
         tree.adopt_orphans()
         os.environ.update(plan.environment)
         sys.path[:0] = job["path"]  # not before: what is ours must not come from a project's folder
-        session = Session(name, resolve_target(name).cls, plan)
+        session = Session(name, resolve_target(name), plan)
         session.searching = searching
         if other is not None:
             from lpkit_conformance.suite.pairs import PairSession
 
             name = other["target"]
             others = replace(plan, cases=decode(Plan, other["plan"]).cases)
-            session = PairSession(session, Session(name, resolve_target(name).cls, others), plan)
+            session = PairSession(session, Session(name, resolve_target(name), others), plan)
     except LoadError as error:
         parent.tell("unloadable", failure=encode(load_failure(name, error, judged_with.startswith(STANDIN))))
         return None

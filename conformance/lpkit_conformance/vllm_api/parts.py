@@ -129,8 +129,7 @@ def name_only(module: str, name: str, *bases: type) -> type:
 def _load_custom_logitsprocs(logits_processors: Sequence[str | type] | None) -> list[type]:
     """Return the installed processors and the given processors."""
     installed = [entry.load() for entry in entry_points(group=GROUP)]
-    given = [item if isinstance(item, type) else resolve_target(item).cls for item in logits_processors or ()]
-    return [*installed, *given]
+    return [*installed, *map(resolve_target, logits_processors or ())]
 
 
 # -- kernels -------------------------------------------------------------------------------------------------

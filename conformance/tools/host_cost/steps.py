@@ -56,7 +56,7 @@ def plugins(names: set[str] | None = None) -> Iterator[tuple[str, type, dict[str
         found = project.find(folder)
         assert found is not None
         target = next(iter(found.entry_points.values()))
-        yield name, resolve_target(target).cls, Case.parse(found.cases[0]).fields
+        yield name, resolve_target(target), Case.parse(found.cases[0]).fields
 
 
 def of_plugin(name: str, cls: type, case: dict[str, Any], runner: str, batch: int) -> Step:

@@ -15,7 +15,6 @@ _BASES: Final[dict[Runner, tuple[str, ...]]] = {
     "v1": ("lpkit.v1", lookup.V1_MODULE),
     "v2": ("lpkit.v2", lookup.V2_MODULE),
 }
-PORTABLE: Final = "Derive it from lpkit.LogitsProcessor, which runs on both runners"
 
 
 def interfaces_of(cls: object) -> frozenset[Runner]:
@@ -34,42 +33,25 @@ def interfaces_of(cls: object) -> frozenset[Runner]:
     return frozenset(interfaces)
 
 
-def checked(obj: Any, runner: Runner | None, label: str) -> type[Any]:
-    """Return ``obj`` if it is a class with the runner's interface (None: with either).
+def checked(obj: Any, label: str) -> type[Any]:
+    """Return ``obj`` if it is a class with at least one of the interfaces.
 
     Raises:
-        WrongInterfaceError: ``obj`` is not a class with that interface.
+        WrongInterfaceError: ``obj`` is something else.
     """
     if not isinstance(obj, type):
         what, remedy = describe(obj), "vLLM constructs the processor itself, so name a class"
         if interfaces_of(type(obj)):
             remedy = f"Name its class: {name_of(type(obj))}"
         raise WrongInterfaceError(f"{label} is {what}, not a class", remedy)
-    has = interfaces_of(obj)
-    if runner in has or (runner is None and has):
-        return obj
-    if not has:
+    if not interfaces_of(obj):
         namesake = next((base for base in obj.__mro__[1:] if base.__name__ == "LogitsProcessor"), None)
         other = f" (its base {name_of(namesake)} is something else)" if namesake else ""
         raise WrongInterfaceError(
-            f"{label} derives from neither of vLLM's logits processor interfaces{other}", PORTABLE
+            f"{label} derives from neither of vLLM's logits processor interfaces{other}",
+            "Derive it from lpkit.LogitsProcessor, which runs on both runners",
         )
-    other_way = (
-        "or run vLLM with VLLM_USE_V2_MODEL_RUNNER=0"
-        if runner == "v2"
-        else "or run it on vLLM's V2 runner (VLLM_USE_V2_MODEL_RUNNER=1)"
-    )
-    default = ", which vLLM uses by default since 0.31," if runner == "v2" else ""
-    bridge = ", bridge it (lpkit.Bridged)" if runner == "v2" else ""
-    raise WrongInterfaceError(
-        f"{label} implements only {versions(has)}; the {str(runner).upper()} runner{default} refuses it",
-        f"{PORTABLE}{bridge}, {other_way}",
-    )
-
-
-def versions(interfaces: frozenset[Runner]) -> str:
-    """Name the interfaces in words."""
-    return " and ".join(f"vLLM's {item.upper()} interface" for item in sorted(interfaces)) or "neither interface"
+    return obj
 
 
 def name_of(cls: type[Any]) -> str:

@@ -34,7 +34,7 @@ class InvalidTargetError(LoadError, ValueError):
 
 
 class WrongInterfaceError(InvalidTargetError):
-    """The class does not implement the interface that the runner needs."""
+    """The named object is not a class with one of vLLM's interfaces."""
 
 
 class MissingAttributeError(LoadError, AttributeError):
@@ -43,10 +43,6 @@ class MissingAttributeError(LoadError, AttributeError):
 
 class ImportFailedError(LoadError, RuntimeError):
     """The module's import failed; ``__cause__`` is the original error."""
-
-
-class ConstructionError(LoadError, TypeError):
-    """The runner cannot call the class with its arguments."""
 
 
 @contextlib.contextmanager

@@ -1,4 +1,7 @@
-"""Finds the class that a user names: an entry point, or a class in a module or a file."""
+"""Finds the class that a user names: an entry point, or a class in a module or a file.
+
+Each error is a :class:`LoadError` and also the built-in type that vLLM raises there.
+"""
 
 from __future__ import annotations
 
@@ -6,38 +9,53 @@ import importlib
 import importlib.metadata
 import importlib.util
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any, Final
 
 from lpkit.interfaces.lookup import GROUP
 from lpkit.loading import imports
-from lpkit.loading.classes import checked, interfaces_of, name_of, prepare
-from lpkit.loading.imports import InvalidTargetError
-from lpkit.loading.load import installed, load_entry_point, load_one, origin_of
+from lpkit.loading.classes import Runner, checked, interfaces_of, name_of, prepare
+from lpkit.loading.imports import ImportFailedError, InvalidTargetError, LoadError
+
+CONSTRUCTORS: Final[dict[Runner, str]] = {
+    "v1": "(vllm_config, device, is_pin_memory)",
+    "v2": "(vllm_config, req_states)",
+}
+"""Arguments with which each runner calls a processor's class."""
 
 
-@dataclass(frozen=True)
-class Target:
-    """A processor class found by name.
+def installed() -> list[importlib.metadata.EntryPoint]:
+    """Return the group's entry points in vLLM's order: for each name the first distribution on ``sys.path``."""
+    return list(importlib.metadata.entry_points(group=GROUP))
 
-    Attributes:
-        name: name in reports: the entry point's name, ``module:Class`` or ``file.py:Class``.
-        cls: the class.
-        origin: ``"entry point"``, ``"module"``, ``"file"`` or ``"class"``.
-        value: ``module:Class`` that this process can import.
-        distribution: name and version of the entry point's distribution, or None.
+
+def load_entry_point(entry: importlib.metadata.EntryPoint) -> Any:
+    """Load one entry point's object, which may be anything: like vLLM's V1 runner, this checks nothing else.
+
+    Args:
+        entry: of the group :data:`GROUP`.
+
+    Returns:
+        The object that the entry point names.
+
+    Raises:
+        ImportFailedError: the entry point cannot be imported; vLLM would not start.
     """
+    prepare()
+    label = f"installed plugin {entry.name!r} ({entry.value}{_origin(entry)})"
+    try:
+        # The pattern, not .module: for a malformed value that property raises AttributeError about None.
+        match = entry.pattern.match(entry.value)
+        if match is None:
+            raise InvalidTargetError(f"{entry.value!r} is not of the form module:Class")
+        module = match["module"]
+        return imports.attribute(imports.import_module(module), module, match["attr"] or "")
+    except LoadError as error:
+        raise ImportFailedError(f"{label} does not load: {error.problem}", error.remedy) from error
 
-    name: str
-    cls: type[Any]
-    origin: Literal["entry point", "module", "file", "class"]
-    value: str
-    distribution: str | None = None
 
-
-def resolve_target(spec: str | type[Any]) -> Target:
+def resolve_target(spec: str | type[Any]) -> type[Any]:
     """Find the class that a user names.
 
     A file's folder becomes importable (its package's parent folder, if the file lies in a package). A file that
@@ -47,35 +65,40 @@ def resolve_target(spec: str | type[Any]) -> Target:
         spec: an entry point's name, ``module:Class``, ``path/to/file.py:Class``, or a class.
 
     Returns:
-        The class and its origin.
+        The class.
 
     Raises:
         LoadError: the name is unknown, or not a class with at least one of vLLM's interfaces.
     """
     if not isinstance(spec, str):
-        cls = load_one(spec, None)
-        return Target(name_of(cls), cls, "class", name_of(cls))
+        return _of_module(spec)
     if spec.endswith(".py"):
-        return _file_target(spec, Path(spec), "")
+        return _of_file(spec, Path(spec), "")
     path, colon, name = spec.rpartition(":")
     if path.endswith(".py"):
-        return _file_target(spec, Path(path), name)
-    if colon:
-        return Target(spec, load_one(spec, None), "module", spec)
-    return _entry_point_target(spec)
+        return _of_file(spec, Path(path), name)
+    return _of_module(spec) if colon else _of_entry_point(spec)
 
 
-def _entry_point_target(name: str) -> Target:
+def _of_module(spec: str | type[Any]) -> type[Any]:
+    if isinstance(spec, type):
+        prepare()
+        return checked(spec, name_of(spec))
+    module, name = imports.split_fqcn(spec)  # raises for an object that is neither a string nor a class
+    prepare()
+    return checked(imports.attribute(imports.import_module(module), module, name), spec)
+
+
+def _of_entry_point(name: str) -> type[Any]:
     entries = installed()
     named = [entry for entry in entries if entry.name == name]
     if not named:
         raise InvalidTargetError(f"no installed logits processor is named {name!r}", _hint(name, entries))
     if len({entry.value for entry in named}) > 1:
-        values = ", ".join(f"{entry.value}{origin_of(entry)}" for entry in named)
+        values = ", ".join(f"{entry.value}{_origin(entry)}" for entry in named)
         raise InvalidTargetError(f"{name!r} is the name of several entry points: {values}", "Name the module:Class")
     entry = named[0]
-    cls = checked(load_entry_point(entry), None, f"entry point {name!r} ({entry.value})")
-    return Target(name, cls, "entry point", entry.value.split("[")[0].strip(), origin_of(entry)[2:] or None)
+    return checked(load_entry_point(entry), f"entry point {name!r} ({entry.value})")
 
 
 def _hint(name: str, entries: list[importlib.metadata.EntryPoint]) -> str:
@@ -91,7 +114,7 @@ def _hint(name: str, entries: list[importlib.metadata.EntryPoint]) -> str:
     return f"Installed: {', '.join(names)}" if names else f"No distribution here has an entry point of group {GROUP}"
 
 
-def _file_target(spec: str, path: Path, name: str) -> Target:
+def _of_file(spec: str, path: Path, name: str) -> type[Any]:
     if not path.is_file():
         near = imports.nearest(path.name, [item.name for item in path.parent.glob("*.py")])
         raise InvalidTargetError(f"there is no file {path}", near)
@@ -103,8 +126,7 @@ def _file_target(spec: str, path: Path, name: str) -> Target:
             listed = f"It defines {', '.join(classes)}" if classes else "It defines no processor"
             raise InvalidTargetError(f"{spec} does not say which class", f"{listed}; write {spec}:Class")
         name = classes[0]
-    cls = checked(imports.attribute(module, str(path), name), None, spec)
-    return Target(spec, cls, "file", f"{module.__name__}:{name}")
+    return checked(imports.attribute(module, str(path), name), spec)
 
 
 def _defined_in(value: object, module: ModuleType) -> bool:
@@ -144,3 +166,9 @@ def _module_of_file(path: Path) -> ModuleType:
 def _is_file(module: ModuleType | None, path: Path) -> bool:
     file = getattr(module, "__file__", None)
     return file is not None and Path(file).resolve() == path
+
+
+def _origin(entry: importlib.metadata.EntryPoint) -> str:
+    """Return ``, NAME VERSION`` of the entry point's distribution; empty without a distribution."""
+    dist = entry.dist
+    return f", {dist.name} {dist.version}" if dist is not None else ""

@@ -79,7 +79,7 @@ def cases() -> Iterator[Plugin]:
         assert found is not None
         sys.path.insert(0, str(folder / "src"))
         for target in found.entry_points.values():
-            cls = resolve_target(target).cls
+            cls = resolve_target(target)
             yield from ((folder.name, cls, Case.parse(case).fields) for case in found.cases)
 
 
@@ -133,7 +133,7 @@ def test_the_rule_of_lpkit_new_keeps_its_budget(runner: str, tmp_path: Path) -> 
     rule = (PLUGINS.parent / "template/templates/processor/processor.py").read_text(encoding="utf-8")
     file = tmp_path / "processor.py"
     file.write_text(rule.replace("{{ cookiecutter.class_name }}", "WrapUp"), encoding="utf-8")
-    cls = resolve_target(f"{file}:WrapUp").cls
+    cls = resolve_target(f"{file}:WrapUp")
     assert steady(cls, {"extra_args": {"wrap_up_token": 7}}, runner).launches <= budget(cls)
 
 

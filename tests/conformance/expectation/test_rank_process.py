@@ -23,7 +23,7 @@ BIAS = Path(__file__).parents[1] / "suspects" / "bias.py"
 TARGET = f"{BIAS}:Good"
 CASE = Case.parse({"extra_args": {"bias": 2.5}})
 OTHER = Case.parse({"extra_args": {"bias": -7.5}})
-SUBJECT = Subject.of("x", resolve_target(TARGET).cls, "", CASE, vocab_size=256, max_num_seqs=8, seed=3, others=(OTHER,))
+SUBJECT = Subject.of("x", resolve_target(TARGET), "", CASE, vocab_size=256, max_num_seqs=8, seed=3, others=(OTHER,))
 
 
 def test_its_choices_are_those_of_this_process_if_nothing_depends_on_the_process(

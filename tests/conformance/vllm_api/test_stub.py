@@ -43,7 +43,7 @@ def installed() -> Iterator[None]:
 
 @pytest.mark.parametrize(("name", "interfaces"), [("RawV1", {"v1"}), ("RawV2", {"v2"}), ("Wrapped", {"v1"})])
 def test_processors_written_against_vllm_are_judged_without_it(installed, name: str, interfaces: set[str]) -> None:
-    cls = resolve_target(f"{SUSPECTS / 'through_vllm.py'}:{name}").cls
+    cls = resolve_target(f"{SUSPECTS / 'through_vllm.py'}:{name}")
     assert interfaces_of(cls) == interfaces
     found = list(Session(name, cls, PLAN).results())
     assert [check.label for check in found if check.status in ("failed", "error", "blocked")] == []
@@ -165,7 +165,7 @@ def test_the_command_itself_does_not_import_vllm(tmp_path) -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_what_real_plugins_import_loads_and_a_tiny_tokenizer_with_it(installed) -> None:
     pytest.importorskip("transformers")
-    cls = resolve_target(f"{SUSPECTS / 'loads_a_tokenizer.py'}:FindsItsToken").cls
+    cls = resolve_target(f"{SUSPECTS / 'loads_a_tokenizer.py'}:FindsItsToken")
     found = list(Session("tokenizer", cls, replace(PLAN, select=("LP101", "LP301", "LP201"))).results())
     assert [check.label for check in found if check.status != "passed"] == []
 
@@ -179,7 +179,7 @@ def test_what_real_plugins_import_loads_and_a_tiny_tokenizer_with_it(installed) 
     ],
 )
 def test_what_the_stand_in_lacks_is_no_failure_of_the_plugin_whenever_it_is_used(installed, name, what) -> None:
-    cls = resolve_target(f"{SUSPECTS / 'loads_a_tokenizer.py'}:{name}").cls
+    cls = resolve_target(f"{SUSPECTS / 'loads_a_tokenizer.py'}:{name}")
     found = list(Session(name, cls, replace(PLAN, select=("LP301",))).results())
     assert not [check.label for check in found if check.status == "failed"]
     (error,) = [check.message for check in found if check.status == "error"]

@@ -21,4 +21,4 @@ def settings(plugin: Path) -> project.Project:
 def load(plugin: Path) -> Any:
     """The one class that a plugin announces."""
     (target,) = settings(plugin).entry_points.values()
-    return resolve_target(target).cls
+    return resolve_target(target)
