@@ -6,7 +6,7 @@ For tests, for the conformance suite and for :mod:`lpkit.train`; a plugin must n
 from lpkit.runtime.batch.context import V2Row, make_context
 from lpkit.runtime.batch.device import pick_device
 from lpkit.runtime.batch.logits import LogitsSource
-from lpkit.runtime.batch.persistent import V1Batch, documented_form
+from lpkit.runtime.batch.persistent import V1Batch
 from lpkit.runtime.batch.request import Request
 from lpkit.runtime.batch.slots import V2Slots
 from lpkit.runtime.engine.base import Engine
@@ -41,7 +41,6 @@ __all__ = [
     "V2Sampler",
     "V2Slots",
     "Verified",
-    "documented_form",
     "generate",
     "make_config",
     "make_context",

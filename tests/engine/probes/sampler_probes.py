@@ -220,7 +220,7 @@ def differential(seed: int, steps: int, stages: str, markers: int = 0) -> list[d
         num_speculative_tokens=DRAFTS,
         device="cpu",
     )
-    ours.samplers[0].__class__ = Kept
+    ours.sampler.__class__ = Kept
     theirs = Theirs(MARKERS[markers])
     return [_step(rng, ours, theirs, f"{step}", stages) for step in range(steps)]
 
@@ -243,7 +243,7 @@ def _step(rng: random.Random, ours: V2Engine, theirs: Theirs, label: str, stages
     fact: dict[str, Any] = {"slots": (slots, [slot for _, slot in result.added]), "rows": len(result.rows)}
     if result.raw is None or result.processed is None or result.sampled is None:
         return fact
-    ctx = ours.samplers[0].context  # type: ignore[attr-defined]
+    ctx = ours.sampler.context  # type: ignore[attr-defined]
     gate = bool(theirs.sampler.needs_logits_processing[ctx.idx_mapping_np].any())
     processed = theirs.process(result.raw, ctx)
     theirs.commit(result.tokens)

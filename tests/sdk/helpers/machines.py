@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
-from lpkit.runtime import Request, V1Batch, documented_form
-from lpkit.v1 import BatchUpdate
+from lpkit.runtime import Request, V1Batch
+from lpkit.v1 import BatchUpdate, MoveDirectionality
 from sdk_hosts import params
 
 STEADY = settings(derandomize=True, deadline=None, database=None, max_examples=60, stateful_step_count=30)
@@ -16,6 +16,13 @@ STEADY = settings(derandomize=True, deadline=None, database=None, max_examples=6
 
 ASKED: tuple[dict[str, Any], ...] = ({}, {"add": 1.0}, {"weigh": True}, {"add": 2.0, "weigh": True})
 """The arguments of a request: those of Add and Weigh in ``sdk_plugins``, or none."""
+
+
+def documented_form(update: BatchUpdate) -> BatchUpdate:
+    """``update`` as vLLM's documentation writes it: ``removed`` also lists the destinations of one-way moves."""
+    filled = [move[1] for move in update.moved if move[2] is MoveDirectionality.UNIDIRECTIONAL]
+    removed = sorted({*update.removed, *filled}, reverse=True)
+    return BatchUpdate(update.batch_size, removed, update.added, update.moved)
 
 
 class V1Traffic(RuleBasedStateMachine):

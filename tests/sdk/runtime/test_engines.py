@@ -211,25 +211,11 @@ def test_an_aborted_id_may_come_back_in_the_same_step(runner: str, make_request:
     for name in "ab":
         engine.add(make_request(name))
     engine.step()
-    engine.abort("a")
+    engine.finish("a")
     again = make_request("a", prompt=6)
     engine.add(again)
     result = engine.step()
     assert ("a", 5, False) in result.rows and len(again.output_token_ids) == 1
-
-
-@BOTH
-def test_padded_vocabularies_give_strided_logits_with_the_same_values(
-    runner: str, make_request: Callable[..., Request]
-) -> None:
-    results = []
-    for padding in (0, 64):
-        engine = ENGINES[runner](device="cpu", vocab_padding=padding)
-        for name in "ab":
-            engine.add(make_request(name, temperature=1.0, top_p=0.9))
-        results.append(engine.step())
-    assert torch.equal(results[0].processed, results[1].processed)  # type: ignore[arg-type]
-    assert results[0].tokens == results[1].tokens
 
 
 @BOTH
@@ -299,77 +285,3 @@ def test_a_processor_that_refuses_a_request_keeps_it_out_and_nobody_else(runner:
         engine.add(Request("a", SamplingParams(extra_args={"refuse": True}), [1]))
     engine.add(Request("b", SamplingParams(), [1]))
     assert list(engine.step().tokens) == ["b"]
-
-
-@BOTH
-def test_a_session_goes_on_with_what_it_said_in_its_prompt(runner: str) -> None:
-    engine = ENGINES[runner](device="cpu", vocab_size=128)
-    engine.add(Request("a", SamplingParams(temperature=0.0), [1, 2]))
-    for _ in range(3):
-        engine.step()
-    said = list(engine.requests["a"].output_token_ids)
-    request = engine.go_on("a", [7])
-    assert request.prompt_token_ids == [1, 2, *said, 7]
-    result = engine.step()
-    assert result.rows[0].position == len(said) + 2
-    if runner == "v1":
-        assert result.update is not None
-        assert [(row, prompt, len(out)) for row, _, prompt, out in result.update.added] == [
-            (0, request.prompt_token_ids, 1)  # the list is live: its first token has come since
-        ]
-    else:
-        assert result.freed == ("a",)
-
-
-def test_tokens_that_are_taken_back_come_again_in_the_same_list() -> None:
-    engine = V1Engine(device="cpu", vocab_size=128)
-    engine.add(Request("a", SamplingParams(temperature=0.0), [1, 2]))
-    for _ in range(5):
-        engine.step()
-    outputs = engine.requests["a"].output_token_ids
-    before = list(outputs)
-    engine.take_back("a", 2)
-    assert outputs == before[:3]
-    result = engine.step()
-    assert result.update is None
-    engine.step()
-    assert outputs == before
-    with pytest.raises(ValueError, match="no 9 outputs"):
-        engine.take_back("a", 9)
-
-
-@BOTH
-def test_the_batch_is_shown_as_a_table(runner: str) -> None:
-    engine = ENGINES[runner](device="cpu", vocab_size=128, max_num_seqs=4)
-    for name, prompt in (("decodes", 2), ("prefills", 9), ("waits", 2)):
-        engine.add(Request(name, SamplingParams(temperature=0.0), [1] * prompt))
-    engine.step(partial={"prefills": 4})
-    engine.preempt("waits")
-    engine.step(partial={"prefills": 2})
-    engine.add(Request("comes", SamplingParams(), [1]))
-    lines = [line.split() for line in str(engine).splitlines()]
-    assert lines[0] == ["place", "request", "prompt", "outputs", "computed", "state"]
-    found = {line[1]: [line[0] != "-", *line[2:]] for line in lines[1:]}
-    assert found == {
-        "decodes": [True, "2", "2", "3", "decode"],
-        "prefills": [True, "9", "0", "6", "prefill"],
-        "waits": [False, "2", "1", "0", "preempted"],
-        "comes": [False, "1", "0", "0", "arriving"],
-    }
-
-
-@BOTH
-def test_logprobs_are_of_the_mode_that_was_asked_for(runner: str) -> None:
-    engine = ENGINES[runner](device="cpu", vocab_size=128)
-    engine.add(Request("a", SamplingParams(temperature=0.5, logit_bias={3: 2.0}), [1]))
-    result = engine.step()
-    assert result.raw is not None
-    assert torch.equal(result.logprobs("raw_logits"), result.raw)
-    torch.testing.assert_close(result.logprobs().exp().sum(-1), torch.ones(1))
-    gap = result.logprobs("processed_logits") - result.logprobs("raw_logits") / 0.5
-    assert [round(float(value), 3) for value in gap[0, 2:5]] == [0.0, 4.0, 0.0]
-    assert torch.equal(result.logprobs("processed_logprobs"), result.logprobs("processed_logits").log_softmax(-1))
-    with pytest.raises(ValueError, match="one of raw_logprobs"):
-        result.logprobs("raw")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="no forward pass"):
-        engine.step(idle=True).logprobs()

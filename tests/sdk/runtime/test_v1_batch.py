@@ -9,9 +9,10 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from lpkit.runtime import Request, V1Batch, documented_form
+from lpkit.runtime import Request, V1Batch
 from lpkit.sampling_params import SamplingParams
 from lpkit.v1 import BatchUpdate, MoveDirectionality
+from machines import documented_form
 
 UNI, SWAP = MoveDirectionality.UNIDIRECTIONAL, MoveDirectionality.SWAP
 

@@ -121,48 +121,15 @@ def test_drafts_that_do_not_fit_the_model_are_refused() -> None:
         made.step(drafts={"plain": [1]})
 
 
-@pytest.mark.parametrize("drafts", [False, True])
-def test_ranks_that_share_the_sampling_pick_the_tokens_of_one(drafts: bool) -> None:
-    runs = []
-    for ranks in (1, 2, 3):
-        made = engine(num_speculative_tokens=2, ranks=ranks)
-        for n in range(10):
-            names = [name for name in made.requests if drafts and n and made.requests[name].remaining == 1]
-            made.step(drafts={name: [60, 61] for name in names})
-        runs.append(outputs(made, 10))
-        seen = [sampler.processors[0].seen for sampler in made.samplers]
-        for rank, calls in enumerate(seen):
-            assert {row[0] % ranks for call in calls for row in call} == {rank}
-    assert runs[0] == runs[1] == runs[2]
-
-
-def test_one_instance_cannot_serve_several_ranks() -> None:
-    with pytest.raises(ValueError, match="give its class"):
-        V2Engine([Rows(None, None)], device="cpu", ranks=2)
-
-
 def test_the_configuration_says_that_there_are_drafts_and_which_drafter_fits() -> None:
     assert engine().config.speculative_config is None
     for options, method in (
         ({}, "ngram"),
         ({"async_scheduling": True}, "ngram_gpu"),
-        ({"async_scheduling": True, "verified_drafts": 1}, "dspark"),
     ):
         found = engine(num_speculative_tokens=2, **options).config.speculative_config
         assert found is not None
         assert (found.method, found.num_speculative_tokens) == (method, 2)
-        assert found.enable_adaptive_verification is ("verified_drafts" in options)
-
-
-def test_adaptive_verification_leaves_drafts_out_and_the_bounds_as_scheduled() -> None:
-    made = engine(num_speculative_tokens=2, verified_drafts=3)
-    made.step()
-    length = made.requests["plain"].total_len
-    made.step(drafts={"plain": [5, 6], "bias": [7, 8]})
-    rows: Any = made.processors[0]
-    assert [row[3] for row in rows.seen[-1]][:5] == [0, 1, 2, 0, 1]  # of four drafts three, and everyone's first ones
-    assert len(rows.seen[-1]) == len(PARAMS) + 3
-    assert rows.bounds[-1] == [length + 2, length + 2, *[length] * (len(PARAMS) - 2)]
 
 
 @pytest.mark.parametrize(("asynchronous", "ahead"), [(False, 0), (True, 2)])
@@ -194,15 +161,3 @@ def test_a_request_that_comes_back_has_exact_bounds() -> None:
     made.step()
     (rows,) = made.processors
     assert max(rows.bounds[-1]) == max(row[1] for row in rows.seen[-1]) + 1
-
-
-def test_adaptive_verification_changes_no_token() -> None:
-    plain, adaptive = engine(), engine(num_speculative_tokens=3, verified_drafts=4)
-    for _ in range(12):
-        plain.step()
-    expected = outputs(plain, 12)
-    while min(len(request.output_token_ids) for request in adaptive.requests.values()) < 12:
-        done = {name: len(request.output_token_ids) for name, request in adaptive.requests.items()}
-        guesses = {name: expected[name][n : n + 3] for name, n in done.items() if 0 < n < 12}
-        adaptive.step(drafts=guesses)
-    assert outputs(adaptive, 12) == expected

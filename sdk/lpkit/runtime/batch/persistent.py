@@ -171,17 +171,3 @@ class V1Batch:
         """
         count = len(self.requests)
         return self._builder.get_and_reset(count)
-
-
-def documented_form(update: BatchUpdate) -> BatchUpdate:
-    """Return ``update`` as vLLM's documentation writes it: ``removed`` also lists the destinations of one-way moves.
-
-    Args:
-        update: from the engine.
-
-    Returns:
-        The longer form; a processor must accept both forms.
-    """
-    filled = [move[1] for move in update.moved if move[2] is MoveDirectionality.UNIDIRECTIONAL]
-    removed = sorted({*update.removed, *filled}, reverse=True)
-    return BatchUpdate(update.batch_size, removed, update.added, update.moved)

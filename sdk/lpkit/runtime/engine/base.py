@@ -31,7 +31,7 @@ class Order(NamedTuple):
 class Engine(ABC):
     """An engine whose model is a :class:`LogitsSource`.
 
-    Requests are added, finished, aborted, preempted and resumed between steps. The next :meth:`step` reports the
+    Requests are added, finished, preempted and resumed between steps. The next :meth:`step` reports the
     changes to processors, in the engine's order. Steps run under ``torch.inference_mode``, constructors do not.
 
     Args:
@@ -41,8 +41,6 @@ class Engine(ABC):
         max_model_len: most tokens of a request.
         device: ``"auto"`` is the source's, or CUDA when present.
         seed: of the model and of the requests without a seed.
-        vocab_padding: columns behind the vocabulary, that make the logits non-contiguous, like a model's padded
-            vocabulary.
         async_scheduling: value in the configuration; see ``V1AsyncEngine``.
         thinking: the markers of thoughts; they enable ``thinking_token_budget``.
         tokenizer: source of ``lpkit.tokenizer``: a tokenizer, its folder, or a function that makes a tokenizer.
@@ -61,7 +59,6 @@ class Engine(ABC):
         max_model_len: int = 1024,
         device: str | torch.device = "auto",
         seed: int = 0,
-        vocab_padding: int = 0,
         async_scheduling: bool = False,
         thinking: ThinkingMarkers | None = None,
         tokenizer: Any = None,
@@ -74,7 +71,6 @@ class Engine(ABC):
         self.max_num_seqs = max_num_seqs
         self.max_model_len = max_model_len
         self.seed = seed
-        self.vocab_padding = vocab_padding
         self.thinking = thinking
         self.config = make_config(
             max_num_seqs=max_num_seqs,
@@ -116,7 +112,7 @@ class Engine(ABC):
         self._new[request.request_id] = None
 
     def finish(self, request_id: str) -> Request:
-        """End a request.
+        """End a request, preempted ones included: it is complete, or its client has left.
 
         Args:
             request_id: of the request.
@@ -132,17 +128,6 @@ class Engine(ABC):
         self._new.pop(request_id, None)
         self._left[request_id] = None
         return request
-
-    def abort(self, request_id: str) -> Request:
-        """End a request whose client left. Like :meth:`finish`; allowed at any time, also while preempted.
-
-        Args:
-            request_id: of the request.
-
-        Returns:
-            The request.
-        """
-        return self.finish(request_id)
 
     def preempt(self, request_id: str) -> None:
         """Take a request out of the batch. It keeps its outputs; a resume must compute all of it again.
@@ -174,49 +159,6 @@ class Engine(ABC):
         if new_list:
             request.output_token_ids = list(request.output_token_ids)
         self._active[request_id] = None
-
-    def go_on(self, request_id: str, token_ids: Sequence[int]) -> Request:
-        """Continue a request of a streaming session with more tokens.
-
-        Its outputs become part of the prompt. Processors get a new request with the same id.
-
-        Args:
-            request_id: of the request.
-            token_ids: the client's new tokens, behind prompt and outputs.
-
-        Returns:
-            The new request.
-        """
-        old = self.finish(request_id)
-        prompt = [*(old.prompt_token_ids or ()), *old.output_token_ids, *token_ids]
-        request = Request(request_id, old.params, prompt, old.max_tokens)
-        self.add(request)
-        return request
-
-    def __str__(self) -> str:
-        """Show the batch as a table: each request's place, its tokens, and its state."""
-        lines = [f"{'place':>5}  {'request':<16} {'prompt':>6} {'outputs':>7} {'computed':>8}  state"]
-        for request in sorted(self.requests.values(), key=self._order):
-            place = self._place(request.request_id)
-            if request.request_id not in self._active:
-                state = "preempted"
-            elif place is None:
-                state = "arriving"
-            else:
-                state = "prefill" if request.remaining > 1 else "decode"
-            lines.append(
-                f"{'-' if place is None else place:>5}  {request.request_id:<16} {request.prompt_len:>6} "
-                f"{len(request.output_token_ids):>7} {request.num_computed_tokens:>8}  {state}"
-            )
-        return "\n".join(lines)
-
-    def _order(self, request: Request) -> int:
-        place = self._place(request.request_id)
-        return self.max_num_seqs if place is None else place
-
-    @abstractmethod
-    def _place(self, request_id: str) -> int | None:
-        """Return the request's row (V1) or slot (V2); None without a place."""
 
     def step(
         self,
@@ -315,10 +257,7 @@ class Engine(ABC):
         return tuple(rows)
 
     def _logits(self, rows: tuple[StepRow, ...]) -> torch.Tensor:
-        logits = self.source.rows([(row.request_id, row.position) for row in rows]).to(self.device)
-        if self.vocab_padding:
-            logits = torch.nn.functional.pad(logits, (0, self.vocab_padding))[:, : self.vocab_size]
-        return logits
+        return self.source.rows([(row.request_id, row.position) for row in rows]).to(self.device)
 
     def _commit(self, rows: tuple[StepRow, ...], sampled: torch.Tensor, order: Order) -> dict[str, list[int]]:
         """Append the sampled tokens of complete rows to their requests; tokens after a wrong draft do not count."""

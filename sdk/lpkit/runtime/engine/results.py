@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
-
-import torch
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    import torch
+
     from lpkit.v1 import BatchUpdate
-
-
-LogprobsMode = Literal["raw_logprobs", "raw_logits", "processed_logprobs", "processed_logits"]
 
 
 class StepRow(NamedTuple):
@@ -55,19 +52,3 @@ class StepResult:
     added: tuple[tuple[str, int], ...] = ()
     freed: tuple[str, ...] = ()
     applied: bool = False
-
-    def logprobs(self, mode: LogprobsMode = "raw_logprobs") -> torch.Tensor:
-        """Return vLLM's report of every token under a ``logprobs_mode``: float32 ``[n, vocab]``.
-
-        Args:
-            mode: vLLM's ``logprobs_mode``; ``raw_logprobs``, vLLM's default, does not show edits of a processor.
-
-        Raises:
-            ValueError: the step had no forward pass, or the mode is unknown.
-        """
-        if mode not in get_args(LogprobsMode):
-            raise ValueError(f"logprobs_mode is one of {', '.join(get_args(LogprobsMode))}, not {mode!r}")
-        logits = self.raw if mode.startswith("raw") else self.processed
-        if logits is None:
-            raise ValueError("the step had no forward pass")
-        return logits.float() if mode.endswith("logits") else logits.log_softmax(-1, dtype=torch.float32)

@@ -49,25 +49,6 @@ class V1Engine(Engine):
         """
         self._swaps.append((first, second))
 
-    def take_back(self, request_id: str, count: int) -> None:
-        """Remove the newest outputs from their list, to compute them again, as after a failed KV-cache load.
-
-        Args:
-            request_id: of the request.
-            count: number of outputs.
-
-        Raises:
-            ValueError: the request has fewer outputs.
-        """
-        request = self.requests[request_id]
-        if not 0 < count <= len(request.output_token_ids):
-            raise ValueError(f"request {request_id!r} has no {count} outputs to take back")
-        del request.output_token_ids[-count:]
-        request.num_computed_tokens = min(request.num_computed_tokens, request.total_len - 1)
-
-    def _place(self, request_id: str) -> int | None:
-        return self.batch.row(request_id) if request_id in self.batch else None
-
     def _member(self, request: Request) -> Request:
         """Return the worker's view of a request."""
         return request

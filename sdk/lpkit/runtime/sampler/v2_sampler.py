@@ -120,25 +120,12 @@ class V2Sampler:
             self._options = RowOptions.of(requests, self.vocab_size, self.device)
         options = self._options
         if self.gate.is_open(ctx.idx_mapping_np):
-            logits = self.process(logits, ctx, options)
+            logits = self.edit(torch.empty_like(logits, dtype=torch.float32).copy_(logits), ctx, options)
         greedy = logits.argmax(-1)
         if options.all_greedy:
             return Sampled(greedy, logits)
         token_ids = stages.sample(logits, options.noise(self.seed))
         return Sampled(torch.where(options.temperature == 0, greedy, token_ids), logits)
-
-    def process(self, logits: torch.Tensor, ctx: LogitsContext, options: RowOptions) -> torch.Tensor:
-        """Run all stages on a private float32 copy.
-
-        Args:
-            logits: ``[n, vocab]``, not edited.
-            ctx: the rows of the step.
-            options: the built-in stages' options of each row.
-
-        Returns:
-            float32 ``[n, vocab]``.
-        """
-        return self.edit(torch.empty_like(logits, dtype=torch.float32).copy_(logits), ctx, options)
 
     def edit(self, logits: torch.Tensor, ctx: LogitsContext, options: RowOptions) -> torch.Tensor:
         """Run all stages, editing ``logits`` in place.
