@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import sys
-import weakref
 from array import array
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -23,11 +22,9 @@ from lpkit_min_p import MinP
 from lpkit_penalties import Penalties
 from sglang_wheel import (
     RUNNER,
-    CustomLogitProcessor,
     HookRegistry,
     Sampler,
     SamplingParams,
-    apply_custom_logit_processor,
     batches,
     plugins,
     runtime_context,
@@ -52,13 +49,11 @@ class Runner:
 class Request:
     """The attributes that SGLang's ``Req`` shows."""
 
-    def __init__(self, name: str, prompt: list[int], custom: dict[str, Any] | None = None, carried: str | None = None):
+    def __init__(self, name: str, prompt: list[int], custom: dict[str, Any] | None = None):
         self.rid, self.origin_input_ids, self.output_ids = name, array("q", prompt), array("q")
         params = SamplingParams(max_new_tokens=40, temperature=1.0, custom_params=custom)
         params.normalize(None)
-        if carried is not None and custom is not None:
-            params.custom_params = custom | {"__req__": weakref.proxy(self)}
-        self.sampling_params, self.custom_logit_processor = params, carried
+        self.sampling_params, self.custom_logit_processor = params, None
         self.return_sampling_mask, self.sampling_logprobs_mode = False, None
         self.grammar = None
 
@@ -241,64 +236,3 @@ def test_requests_are_refused_where_the_engine_hides_draft_tokens(server: Any) -
 def test_requests_with_beams_are_refused(server: Any) -> None:
     with pytest.raises(ValueError, match="cannot run with beams"):
         verify(dict(RULE), beam_width=2)
-
-
-# -- the older way: a class that requests carry ---------------------------------------------------------------
-
-
-def test_a_carried_class_is_one_of_the_engines_and_survives_its_serialization() -> None:
-    ours = lpkit.export.sglang(Penalties, overlap=False)
-    assert issubclass(ours, CustomLogitProcessor)
-    again = CustomLogitProcessor.from_str(ours.to_str())
-    assert type(again).exported is Penalties
-
-
-def test_the_engines_apply_function_edits_the_rows_of_requests_that_carry_it() -> None:
-    carried = lpkit.export.sglang(Penalties, overlap=False).to_str()
-    running = [
-        Request("a", [1, 2, 3], dict(RULE), carried),
-        Request("b", [1, 2, 3]),
-        Request("c", [4, 5], {"repetition": 1.5, "frequency": 0.5}, carried),
-    ]
-    for _ in range(40):
-        # A new instance for each batch, as the engine makes them.
-        entry = batches.ProcessorEntry(CustomLogitProcessor.from_str(carried), [0, 2], torch.tensor([0, 2]))
-
-        class Info:
-            custom_params = [one.sampling_params.custom_params for one in running]
-            custom_logit_processor = {1: entry}
-
-            def __len__(self) -> int:
-                return len(running)
-
-        logits = torch.stack([model(one, list(one.output_ids)) for one in running])
-        expected = logits.clone()
-        for i in (0, 2):
-            expected[i] = penalized(logits[i], running[i], list(running[i].output_ids))
-        bystander = logits[1].clone()
-        apply_custom_logit_processor(logits, Info())
-        torch.testing.assert_close(logits, expected)
-        assert torch.equal(logits[1], bystander)
-        for one, token in zip(running, logits.argmax(-1).tolist(), strict=True):
-            one.output_ids.append(token)
-
-
-def test_a_carried_class_leaves_a_request_with_wrong_arguments_alone(caplog: pytest.LogCaptureFixture) -> None:
-    carried = lpkit.export.sglang(Penalties, overlap=False)
-    request = Request("a", [1], {"repetitoin": 1.5}, carried.to_str())
-    logits = torch.randn(1, VOCAB)
-    assert torch.equal(carried()(logits, [request.sampling_params.custom_params]), logits)
-    assert "did you mean 'repetition'" in caplog.text
-
-
-def test_arguments_of_a_carried_class_are_checked_on_the_clients_side() -> None:
-    ours = lpkit.export.sglang(Penalties, overlap=False)
-    assert ours.custom_params(repetition=1.5) == {"penalties_repetition": 1.5}
-    with pytest.raises(ValueError, match="did you mean 'repetition'"):
-        ours.custom_params(repetitoin=1.5)
-
-
-def test_a_rule_on_the_history_is_refused_where_overlap_hides_a_token() -> None:
-    with pytest.raises(TypeError, match="overlap scheduling hides the last token"):
-        lpkit.export.sglang(Penalties)
-    assert lpkit.export.sglang(MinP).exported is MinP

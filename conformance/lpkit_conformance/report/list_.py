@@ -50,9 +50,9 @@ def _where(plugin: DiscoveredPlugin) -> str:
 
     runners = in_words(runner for runner in RUNNER_HOSTS if plugin.interface in (runner, "both"))
     where = f"vLLM's {runners}" if runners else "no runner that is known"
-    # The others show a processor no history, or one without its last token.
+    # Continuous batching shows a processor no history.
     no_history = plugin.reads == "none" and plugin.interface == "both"
-    engines = ", ".join(name for name in export.__all__ if no_history or name not in ("continuous_batching", "sglang"))
+    engines = ", ".join(name for name in export.__all__ if no_history or name != "continuous_batching")
     elsewhere = {
         True: f"; in other engines through lpkit.export ({engines})",
         False: "; not in other engines: lpkit.export needs V1's interface",

@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lpkit.export.for_dynamo import ExportedToDynamo
     from lpkit.export.for_mlx import ExportedCallable
-    from lpkit.export.for_sglang import Uploaded
     from lpkit.export.for_transformers import ExportedProcessor
 
 __all__ = [
     "continuous_batching",
     "dynamo",
     "mlx",
-    "sglang",
     "sglang_plugin",
     "transformers",
 ]
@@ -157,34 +155,6 @@ def sglang_plugin(cls: type[Any], *, tokenizer: Any = None) -> Callable[[], None
         serve(cls, tokenizer)
 
     return register
-
-
-def sglang(cls: type[Any], *, overlap: bool = True) -> type[Uploaded]:
-    """Make a ``CustomLogitProcessor`` whose ``to_str()`` requests carry, for servers without the plugin.
-
-    Args:
-        cls: a processor's class: any of lpkit's bases, a bridge, or a V1 class. The server needs the package as well.
-        overlap: True if the server uses overlap scheduling, its default. Without the plugin's hooks, a processor then
-            sees outputs one token late, so a class that reads the history is refused.
-
-    Returns:
-        A class; its ``custom_params(...)`` checks a request's arguments.
-
-    Raises:
-        TypeError: the class cannot run in SGLang.
-    """
-    from lpkit.export.host import check_class
-
-    check_class(cls)
-    if overlap and getattr(cls, "history", "tokens") != "none":
-        raise TypeError(
-            f"{cls.__qualname__} reads the history, of which SGLang's overlap scheduling hides the last token: install "
-            "it as a plugin (lpkit.export.sglang_plugin), or start the server with --disable-overlap-schedule and say "
-            "overlap=False"
-        )
-    from lpkit.export.for_sglang import uploaded
-
-    return uploaded(cls)
 
 
 def dynamo(

@@ -1,25 +1,23 @@
-"""SGLang: hooks of an installed plugin around the sampler, and the older uploaded processor."""
+"""SGLang: hooks of an installed plugin around the sampler."""
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from sglang.srt.sampling.custom_logit_processor import CustomLogitProcessor
 
-from lpkit.export.host import sampling_params
 from lpkit.export.sglang_rows import REQUEST, ForwardRows, ServedProcessor
 
 _SAMPLE = "sglang.srt.model_executor.model_runner.ModelRunner.sample"
 _BATCH = "sglang.srt.sampling.sampling_batch_info.SamplingBatchInfo.from_schedule_batch"
 _VERIFY = "sglang.srt.sampling.sampling_params.SamplingParams.verify"
 _NAME = hash("lpkit.export")
-"""Key of the plugins' entry among the engine's hashes of uploaded processors."""
+"""Key of the plugins' entry among the engine's hashes of processors that requests carry."""
 
 _SERVED: dict[type[Any], ServedProcessor] = {}
-_UPLOADED: dict[type[Any], ServedProcessor] = {}
 _step: ForwardRows | None = None
 
 
@@ -98,35 +96,3 @@ class _Plugins(CustomLogitProcessor):  # type: ignore[misc]
                 edited = served.process(logits.index_select(0, index), [requests[i] for i in wanted], _step)
                 logits = logits.index_copy(0, index, edited)
         return logits
-
-
-class Uploaded(CustomLogitProcessor):  # type: ignore[misc]
-    """An lpkit processor that requests carry; :func:`lpkit.export.sglang` makes subclasses.
-
-    Attributes:
-        exported: the processor's class.
-    """
-
-    exported: type[Any]
-
-    def __call__(self, logits: torch.Tensor, custom_param_list: list[dict[str, Any]] | None = None) -> torch.Tensor:
-        """Edit the rows of the requests that carry this processor; their ``custom_params`` hold the request itself."""
-        # SGLang makes an instance for each new batch, so longer-lived state is kept by class.
-        served = _UPLOADED.setdefault(self.exported, ServedProcessor(self.exported, by_field=True))
-        requests = [(given or {}).get(REQUEST) for given in custom_param_list or ()]
-        present = [i for i, request in enumerate(requests) if request is not None]
-        if not present:
-            return logits
-        index = torch.tensor(present, dtype=torch.int64, device=logits.device)
-        edited = served.process(logits.index_select(0, index), [requests[i] for i in present], _step)
-        return logits.index_copy(0, index, edited)
-
-    @classmethod
-    def custom_params(cls, parameters: Mapping[str, Any] | None = None, /, **fields: Any) -> dict[str, Any]:
-        """Make a request's ``custom_params``, and check them here rather than in the server. Raises ValueError."""
-        return dict(sampling_params(cls.exported, {**(parameters or {}), **fields}).extra_args or {})
-
-
-def uploaded(cls: type[Any]) -> type[Uploaded]:
-    """Make a subclass of :class:`Uploaded` for a processor's class."""
-    return type(f"{cls.__name__}ForSGLang", (Uploaded,), {"exported": cls, "__module__": "__main__"})

@@ -11,7 +11,6 @@ import torch
 
 from lpkit.export.host import ExportHost, check_class, check_vocabulary
 from lpkit.history.on_host import V1Row
-from lpkit.portable.arguments import extra_args_of
 from lpkit.sampling_params import SamplingParams
 
 _log = logging.getLogger(__name__)
@@ -57,13 +56,12 @@ class ServedProcessor:
 
     Args:
         cls: a processor's class.
-        by_field: True if ``custom_params`` may name fields, because the request has no other processor.
         tokenizer: for processors with word parameters: a tokenizer, or a function that makes it.
     """
 
-    def __init__(self, cls: type[Any], *, by_field: bool = False, tokenizer: Any = None) -> None:
+    def __init__(self, cls: type[Any], tokenizer: Any = None) -> None:
         check_class(cls)
-        self.cls, self._by_field, self._tokenizer = cls, by_field, tokenizer
+        self.cls, self._tokenizer = cls, tokenizer
         self._host: ExportHost | None = None
         self._reads_tokens = getattr(cls, "history", "tokens") == "tokens"
         declared = getattr(cls, "Params", None)
@@ -81,11 +79,7 @@ class ServedProcessor:
 
     def admit(self, custom_params: Mapping[str, Any] | None, vocab_size: int) -> None:
         """Check a request's arguments. Raises ValueError if one is wrong: the message names it and the broken rule."""
-        self._checked(SamplingParams(extra_args=self._arguments(custom_params)), vocab_size)
-
-    def _arguments(self, custom_params: Mapping[str, Any] | None) -> dict[str, Any] | None:
-        given = {key: value for key, value in (custom_params or {}).items() if key != REQUEST}
-        return (extra_args_of(self.cls, given) if self._by_field else given) or None
+        self._checked(SamplingParams(extra_args=_arguments(custom_params)), vocab_size)
 
     def _checked(self, params: SamplingParams, vocab_size: int) -> SamplingParams:
         validate = getattr(self.cls, "validate_params", None)
@@ -137,7 +131,7 @@ class ServedProcessor:
         if self.cls not in rows:
             asked = request.sampling_params
             try:
-                arguments = self._arguments(asked.custom_params)
+                arguments = _arguments(asked.custom_params)
                 seed = getattr(asked, "sampling_seed", None)
                 params = SamplingParams(temperature=asked.temperature, seed=seed, extra_args=arguments)
                 rows[self.cls] = V1Row(self._checked(params, vocab_size), list(request.origin_input_ids), [])
@@ -166,3 +160,7 @@ class ServedProcessor:
         if what not in self._told:
             self._told.add(what)
             _log.error("%s: %s", self.cls.__qualname__, what)
+
+
+def _arguments(custom_params: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    return {key: value for key, value in (custom_params or {}).items() if key != REQUEST} or None

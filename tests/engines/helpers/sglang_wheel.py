@@ -38,19 +38,16 @@ for _name in _REPLACED:
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     from sglang.srt import plugins, runtime_context
-    from sglang.srt.layers.sampler import Sampler, apply_custom_logit_processor
+    from sglang.srt.layers.sampler import Sampler
     from sglang.srt.plugins.hook_registry import HookRegistry
     from sglang.srt.sampling import sampling_batch_info as batches
-    from sglang.srt.sampling.custom_logit_processor import CustomLogitProcessor
     from sglang.srt.sampling.sampling_params import SamplingParams
 
 __all__ = [
     "RUNNER",
-    "CustomLogitProcessor",
     "HookRegistry",
     "Sampler",
     "SamplingParams",
-    "apply_custom_logit_processor",
     "batches",
     "plugins",
     "runtime_context",
