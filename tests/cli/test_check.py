@@ -15,7 +15,6 @@ import pytest
 from command import SOURCES, lpkit
 from lpkit_cli.app import app
 from lpkit_cli.commands.check import _show
-from lpkit_cli.commands.options import Wanted
 from lpkit_conformance.results import Report, TargetResult
 from site_folder import Site
 from typer.testing import CliRunner
@@ -77,7 +76,7 @@ def test_targets_are_entry_points_modules_and_files_and_all_of_them_run(folder: 
 
 @pytest.mark.parametrize(("name", "read"), [("json", json.loads), ("junit", ET.fromstring)])
 def test_a_report_on_standard_output_is_alone_there(name: str, read, capsys) -> None:
-    _show(Report((TargetResult("x", (), ()),)), Wanted(files={name: Path("-")}), verbose=False)
+    _show(Report((TargetResult("x", (), ()),)), None, {name: Path("-")}, verbose=False)
     read(capsys.readouterr().out.encode())
 
 

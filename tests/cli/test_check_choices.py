@@ -178,8 +178,8 @@ def test_github_actions_get_annotations_without_being_asked(monkeypatch, capsys)
     report = Report((TargetResult("mine", (), (), error="it is gone"),))
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     monkeypatch.delenv("GITHUB_STEP_SUMMARY", raising=False)
-    check._show(report, check.Wanted(), False)
+    check._show(report, None, {}, False)
     assert "::error title=lpkit::mine: it is gone" in capsys.readouterr().out
     monkeypatch.setenv("GITHUB_ACTIONS", "")
-    check._show(report, check.Wanted(), False)
+    check._show(report, None, {}, False)
     assert "::error" not in capsys.readouterr().out

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import enum
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,11 +20,9 @@ from lpkit_cli.commands.options import (
     Device,
     EngineChoice,
     Targets,
-    Wanted,
     completed_codes,
     hosts_named,
     several,
-    takes_formats,
 )
 from lpkit_cli.console import rewrite_line, write
 
@@ -31,6 +30,14 @@ if TYPE_CHECKING:
     from lpkit_conformance.processes.supervise import Child
     from lpkit_conformance.results import Report
     from lpkit_conformance.suite.supervisor import Progress
+
+
+class Style(str, enum.Enum):
+    """Formats of a report on the terminal."""
+
+    rich = "rich"
+    plain = "plain"
+    github = "github"
 
 
 def _start_ahead(context: typer.Context, list_checks: bool) -> bool:
@@ -43,7 +50,6 @@ def _start_ahead(context: typer.Context, list_checks: bool) -> bool:
     return list_checks
 
 
-@takes_formats
 def check(
     context: typer.Context,
     targets: Targets = None,
@@ -134,7 +140,24 @@ def check(
         ),
     ] = "",
     seed: Annotated[int, typer.Option(help="Seed for the simulated model and the generated programs.")] = 0,
-    wanted: Wanted,
+    json_file: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Write the report as JSON; - is standard output.")
+    ] = None,
+    html_file: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Write the report as one page for a browser, with pictures."),
+    ] = None,
+    sarif_file: Annotated[
+        Path | None,
+        typer.Option("--sarif", metavar="FILE", help="Write the findings as SARIF 2.1.0, for code scanning."),
+    ] = None,
+    junit_file: Annotated[
+        Path | None, typer.Option("--junit-xml", metavar="FILE", help="Write the report as JUnit XML.")
+    ] = None,
+    style: Annotated[
+        Style | None,
+        typer.Option("--format", help="By default rich on a terminal, github under GitHub Actions, plain in a pipe."),
+    ] = None,
     save: Annotated[
         Path | None,
         typer.Option(
@@ -185,7 +208,8 @@ def check(
         report = _save(run.run(targets or (), options, progress_for=_progress, ahead=ahead), save)
         if save is None:  # with --save, files appear only in the named folder
             last_failures.remember(report.targets)
-        _show(report, wanted, verbose)
+        files = {"json": json_file, "html": html_file, "sarif": sarif_file, "junit": junit_file}
+        _show(report, style, {name: path for name, path in files.items() if path}, verbose)
         return report.exit_code
 
     if engine is EngineChoice.vllm:
@@ -237,10 +261,10 @@ def _progress(target: str) -> Progress:
     )
 
 
-def _show(report: Report, wanted: Wanted, verbose: bool) -> None:
-    if Path("-") not in wanted.files.values():
-        formats.write(wanted.style or _default_style(), report, sys.stdout, verbose)
-    for name, path in wanted.files.items():
+def _show(report: Report, style: Style | None, files: Mapping[str, Path], verbose: bool) -> None:
+    if Path("-") not in files.values():
+        formats.write(style.value if style else _default_style(), report, sys.stdout, verbose)
+    for name, path in files.items():
         write(path, partial(formats.write, name, report))
 
 

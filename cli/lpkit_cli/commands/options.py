@@ -1,18 +1,12 @@
-"""Options that commands share, and options made from the table of formats."""
+"""Options that commands share."""
 
 from __future__ import annotations
 
 import enum
-import inspect
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import wraps
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from lpkit_conformance.errors import UsageError
-from lpkit_conformance.report.formats import FORMATS
 from lpkit_conformance.settings.hosts import HOSTS, RUNNER_HOSTS
 
 if TYPE_CHECKING:
@@ -72,41 +66,3 @@ Targets = Annotated[
         "project in the current folder.",
     ),
 ]
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """The formats that a user chose: a style for the terminal, or "", and files."""
-
-    style: str = ""
-    files: dict[str, Path] = field(default_factory=dict)
-
-
-def takes_formats(command: Callable[..., None]) -> Callable[..., None]:
-    """Replace the parameter ``wanted`` of ``command`` by the options of the table of formats."""
-    style: Any = enum.Enum("Style", {name: name for name, row in FORMATS.items() if not row.option}, type=str)  # type: ignore[misc]
-    options: dict[str, Any] = {
-        f"{name}_file": Annotated[Path | None, typer.Option(row.option, metavar="FILE", help=row.help)]
-        for name, row in FORMATS.items()
-        if row.option
-    }
-    help_text = "By default rich on a terminal, github under GitHub Actions, plain in a pipe."
-    options["style"] = Annotated[style | None, typer.Option("--format", help=help_text)]
-
-    @wraps(command)
-    def run(**given: Any) -> None:
-        chosen = {name: given.pop(name) for name in options}
-        chosen_style = chosen.pop("style")
-        files = {name.removesuffix("_file"): path for name, path in chosen.items() if path is not None}
-        command(**given, wanted=Wanted(chosen_style.value if chosen_style else "", files))
-
-    signature = inspect.signature(command, eval_str=True)
-    parameters: list[inspect.Parameter] = []
-    for parameter in signature.parameters.values():
-        if parameter.name != "wanted":
-            parameters.append(parameter)
-            continue
-        parameters += [parameter.replace(name=name, annotation=hint, default=None) for name, hint in options.items()]
-    run.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return run
