@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from lpkit_conformance.bench.bounds import bound, seconds_per_operation
 from lpkit_conformance.bench.clock import Clock
 from lpkit_conformance.bench.launches import budget, launches
 from lpkit_conformance.bench.results import CandidateResult, Point, Times
@@ -131,9 +130,7 @@ def measure(
                     assert book.result is not None
                     book.result = replace(book.result, problem=one_line(error))
                 book.spent += time.perf_counter() - begun
-        per_operation = seconds_per_operation(source, work)
-    sides = bound(tuple(_summary(books)), source.nbytes, per_operation)
-    return Point(steady.size, steady.vocab, source.nbytes, sides)
+    return Point(steady.size, steady.vocab, source.nbytes, tuple(_summary(books)))
 
 
 def _is_due(book: _Book, effort: Effort, number: int) -> bool:
@@ -194,7 +191,6 @@ def _count(candidate: Candidate, source: torch.Tensor, work: torch.Tensor) -> Ca
         operations=counter.launches,
         launch_budget=budget(getattr(candidate, "cls", None)),
         syncs=counter.syncs,
-        passes=round(counter.elements / source.numel(), 3),
         peak=max(warm.peak, memory.peak),
         acted=not isinstance(result, torch.Tensor) or result.shape != source.shape or not torch.equal(result, source),
     )

@@ -18,22 +18,6 @@ class Times:
 
 
 @dataclass(frozen=True)
-class Bound:
-    """The main reason for a step's time.
-
-    Attributes:
-        by: ``waiting``, ``host``, ``launches``, ``allocation``, ``memory`` or ``computation``; empty for a step that
-            takes about as long as one read and write of the logits, or less.
-        why: the evidence.
-        advice: the change that makes it faster.
-    """
-
-    by: str
-    why: str
-    advice: str
-
-
-@dataclass(frozen=True)
 class CandidateResult:
     """One candidate at one size.
 
@@ -50,13 +34,11 @@ class CandidateResult:
         launches: operations and Triton kernels in a step in which no request comes or goes, bookkeeping included; None
             if they could not be counted.
         launch_budget: launches that lpkit grants a rule of this kind; None for a class without lpkit's base.
-        passes: elements that the operations of one ``apply`` process, over the number of logits.
         peak: most bytes that one ``apply`` holds at the same time, besides the logits.
         acted: the first step changed a logit.
         problem: the reason why there are no numbers.
         versus_target: its ``apply`` time over that of the target on V1 (else V2), median of the rounds.
         versus_floor: its ``apply`` time over one read and write of the logits.
-        bound: the main reason for the time of a processor's ``apply``.
     """
 
     name: str
@@ -72,13 +54,11 @@ class CandidateResult:
     launches: int | None = None
     launch_budget: int | None = None
     syncs: dict[str, int] = field(default_factory=dict)
-    passes: float | None = None
     peak: int | None = None
     acted: bool = True
     problem: str = ""
     versus_target: float | None = None
     versus_floor: float | None = None
-    bound: Bound | None = None
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from typing import IO
 
-from lpkit_conformance.bench.results import Bench, Bound, CandidateResult, Point, TargetBench, Times
+from lpkit_conformance.bench.results import Bench, CandidateResult, Point, TargetBench, Times
 from lpkit_conformance.report import terminal
 from lpkit_conformance.report.plot import Curve, Panel, plot, seconds
 
@@ -44,7 +44,7 @@ def _lines(bench: Bench, width: int) -> Iterator[terminal.Line]:
             yield from ("", _heading(point))
             if point.sides:
                 yield from _table(point, width)
-        yield from (f"  {line}" for line in (*_bounds(target), *_launches(target)))
+        yield from (f"  {line}" for line in _launches(target))
         yield from ((f"  {note}", "yellow") for note in _notes(target))
         yield ""
     yield from (f"WORSE  {line}" for line in bench.worse)
@@ -124,20 +124,6 @@ def _own(target: TargetBench) -> Iterator[tuple[Point, CandidateResult]]:
     """The target's results, without those of its alternatives, the smallest size first."""
     for point in sorted(target.points, key=lambda point: point.logits_bytes):
         yield from ((point, side) for side in point.sides if side.kind == "target")
-
-
-def _bounds(target: TargetBench) -> Iterator[str]:
-    """A line per host and reason for the time of the target's steps, with the evidence at the largest size."""
-    reasons: dict[tuple[str, str], list[tuple[Point, Bound]]] = {}
-    for point, side in _own(target):
-        if side.bound:
-            reasons.setdefault((side.host, side.bound.by), []).append((point, side.bound))
-    for (host, by), seen in reasons.items():
-        point, last = seen[-1]
-        sizes = ", ".join(f"{n:,}" for n in dict.fromkeys(point.batch for point, _ in seen))
-        what = f"bound by {by}" if by else "as fast as the memory"
-        advice = f"; {last.advice}" if last.advice else ""
-        yield f"{host.upper()}, {sizes} requests: {what}. At {point.batch} x {point.vocab:,} {last.why}{advice}."
 
 
 def _launches(target: TargetBench) -> Iterator[str]:
