@@ -81,7 +81,7 @@ def runs(site: Path) -> dict[str, Future[Ran]]:
             "whispers": pool.submit(check, f"{probes}:WhispersToSampled", "--case", whispers_case, cwd=site),
             "rounds": pool.submit(check, f"{probes}:RoundsItsSums", "--case", rounds_case, cwd=site),
             "reasons": pool.submit(
-                check, f"{PROBES / 'reads_reasoning.py'}:FavoursTheEnd", "--case", REASONING, cwd=site
+                check, f"{PROBES / 'reads_reasoning.py'}:FavoursTheEnd", "--case", REASONING, "--host", "v1", cwd=site
             ),
             "exits": pool.submit(check, f"{HOSTILE}:Exits", "--case", BIAS_CASE, "--host", "v1", cwd=site),
         }
@@ -199,22 +199,12 @@ FAILURE = {
 }
 
 
-@pytest.mark.parametrize(
-    ("probe", "key", "code", "said"),
-    [
-        ("KeepsSlots", "keeps_token", 1, "FAILING IN A REAL ENGINE  LP202[v2]"),
-        (
-            "RoundsItsSums",
-            "rounds",
-            0,
-            "PASSED  the requests of LP202[v2] get the same logits in a real engine's batch",
-        ),
-    ],
-)
-def test_a_saved_failure_runs_in_a_real_engine(probe: str, key: str, code: int, said: str, tmp_path: Path) -> None:
+def test_a_saved_failure_runs_in_a_real_engine(tmp_path: Path) -> None:
+    """That a correct plugin passes there, test_watch.py holds."""
     saved = tmp_path / "saved.json"
-    target = f"{PROBES / 'engine_check_probes.py'}:{probe}"
-    saved.write_text(json.dumps({**FAILURE, "target": target, "case": {"extra_args": {key: 7}}}), encoding="utf-8")
+    target = f"{PROBES / 'engine_check_probes.py'}:KeepsSlots"
+    case = {"extra_args": {"keeps_token": 7}}
+    saved.write_text(json.dumps({**FAILURE, "target": target, "case": case}), encoding="utf-8")
     done = subprocess.run(
         [sys.executable, "-m", "lpkit_cli.app", "replay", str(saved), "--engine", "vllm"],
         cwd=tmp_path,
@@ -224,14 +214,13 @@ def test_a_saved_failure_runs_in_a_real_engine(probe: str, key: str, code: int, 
         timeout=400,
         check=False,
     )
-    assert (done.returncode, done.stderr) == (code, "")
-    assert done.stdout.splitlines()[-1].startswith(said)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout.splitlines()[-1].startswith("FAILING IN A REAL ENGINE  LP202[v2]")
 
 
-@pytest.mark.needs_release("0.31")
 def test_an_engine_has_the_reasoning_configuration_of_the_case(runs: dict[str, Future[Ran]]) -> None:
     code, report = runs["reasons"].result()
-    assert (code, report["hosts"]) == (0, ["v1", "v2"]), report
+    assert (code, report["hosts"]) == (0, ["v1"]), report
     assert all(item["status"] == "passed" for item in report["checks"]), report
 
 
