@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-import lpkit
 import torch
 from lpkit import v2
 
 from zoo.arguments import number, tokens
-from zoo.bases import Simple
 from zoo.correct.v1 import Bias, V1Base
 from zoo.correct.v2 import V2Base, V2Bias
 from zoo.registry import defect, sound
@@ -119,19 +116,6 @@ class EightAtMost(V2Bias):
     def validate_params(cls, params: Any) -> None:
         cls.read(params)
         tokens(params, "ids")
-
-
-@defect("LP104", "any integer is a token id", case={"extra_args": {"ad_amount": 9}})
-class AmountIsAToken(Simple):
-    class Params(lpkit.Params, prefix="ad_"):
-        amount: int = lpkit.Field(ge=0)
-
-    def make(self, amount: float, params: Any) -> Callable[..., torch.Tensor]:
-        def apply(output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
-            logits[int(amount)] += 2.0
-            return logits
-
-        return apply
 
 
 @defect("LP104", "one entry short for the longest list that it accepts", case={"extra_args": {"lowered": [5, 9]}})

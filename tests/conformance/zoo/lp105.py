@@ -8,9 +8,8 @@ from typing import Any
 import lpkit
 import torch
 
-from zoo.arguments import number
 from zoo.bases import Boost, Dense, Simple
-from zoo.correct.v1 import Bias, V1Base
+from zoo.correct.v1 import Bias
 from zoo.correct.v1_odd import Listed
 from zoo.registry import defect
 
@@ -22,34 +21,6 @@ class SortsTheClientsList(Listed):
         if ids:
             ids.sort()
         return self.read(params)
-
-
-@defect("LP105", "pops its argument: gone when the request resumes")
-class PopsArgument(Bias):
-    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
-        state = self.read(params)
-        if state is not None:
-            params.extra_args.setdefault("seen", True)
-        return state
-
-
-@defect("LP105", "sorts the client's list in place", case={"extra_args": {"ids": [9, 4, 6], "bias": 2.0}})
-class SortsInPlace(V1Base):
-    @classmethod
-    def read(cls, params: Any) -> Any:
-        args = params.extra_args or {}
-        ids, bias = args.get("ids"), number(params, "bias")
-        if ids is None or bias is None:
-            return None
-        if not isinstance(ids, list) or not all(type(item) is int and 0 <= item < 512 for item in ids):
-            raise ValueError("ids must be a list of token ids")
-        ids.sort()
-        return ids, bias
-
-    def apply(self, logits: torch.Tensor) -> torch.Tensor:
-        for row, (ids, bias) in self.rows.items():
-            logits[row, torch.tensor(ids, dtype=torch.int64)] += bias
-        return logits
 
 
 @defect("LP105", "fills its default into the extra_args of every request")

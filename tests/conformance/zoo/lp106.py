@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import lpkit
 import torch
 
 from zoo.arguments import INF
@@ -58,25 +57,4 @@ class IsTrue(V1Base):
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         for row in self.rows:
             logits[row, 5] = -INF
-        return logits
-
-
-@defect("LP106", "a set of exactly True", case={"extra_args": {"flag_on": True}})
-class StrictFlag(lpkit.LogitsProcessor):
-    class Params(lpkit.Params, prefix="flag_"):
-        on: bool = False
-
-    @classmethod
-    def validate_params(cls, params: Any) -> None:
-        if (params.extra_args or {}).get("flag_on", False) not in (True, False) or isinstance(
-            (params.extra_args or {}).get("flag_on", False), int
-        ) != isinstance((params.extra_args or {}).get("flag_on", False), bool):
-            raise ValueError("flag_on must be true or false")
-        super().validate_params(params)
-
-    def admit(self, request: lpkit.Request) -> bool:
-        return bool(request.params.on)
-
-    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
-        logits[:, 5] = -INF
         return logits

@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 import torch
 from lpkit import v2
-from lpkit.v1 import BatchUpdate, process_dict_updates
 
 from zoo.bases import Boost, Simple
 from zoo.correct.v1 import Bias, V1Base
@@ -24,21 +23,6 @@ class ClassState(Bias):
         self.rows = self.shared
 
 
-@defect("LP108", "a new instance throws the packed tensors of the others away")
-class SharedPack(Bias):
-    packed: ClassVar[list[Any]] = []
-
-    def update_state(self, batch_update: BatchUpdate | None) -> None:
-        if process_dict_updates(self.rows, batch_update, self.enter):
-            self.packed[:] = list(self.rows.items())
-
-    def apply(self, logits: torch.Tensor) -> torch.Tensor:
-        for row, (where, bias) in self.packed if self.rows else ():
-            if row < logits.shape[0]:
-                logits[row, where] += bias
-        return logits
-
-
 @defect("LP108", "the table of values is a class attribute")
 class ClassTable(Boost):
     table: ClassVar[torch.Tensor] = torch.zeros(512)
@@ -46,18 +30,6 @@ class ClassTable(Boost):
     def __init__(self, vllm_config: Any, req_states: v2.LogitsProcRequestState) -> None:
         super().__init__(vllm_config, req_states)
         self.values = self.table[: req_states.max_num_reqs]
-
-
-@defect("LP108", "a mutable default argument, shared by all callables")
-class SharedDefault(Simple):
-    def make(self, amount: float, params: Any, settings: dict[str, float] = {}) -> Callable[..., torch.Tensor]:  # noqa: B006
-        settings["amount"] = amount
-
-        def apply(output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
-            logits[5] += settings["amount"]
-            return logits
-
-        return apply
 
 
 @defect("LP108", "callables by amount in a class attribute, made for the first instance")

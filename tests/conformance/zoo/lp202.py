@@ -55,53 +55,6 @@ class ByAddressOfList(Bias):
         return self.known[id(outputs)]
 
 
-@defect("LP202", "an optional argument that is left out is taken from the row's last request")
-class InheritsOptional(ByHand):
-    CASE = {"extra_args": {"bias": 2.5, "token": 7, "second": 9}}
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.second: dict[int, int] = {}
-
-    @classmethod
-    def validate_params(cls, params: Any) -> None:
-        super().validate_params(params)
-        token(params, "second")
-
-    def additions(self, update: BatchUpdate) -> None:
-        super().additions(update)
-        for row, params, _, _ in update.added:
-            second = token(params, "second")
-            if second is not None or row not in self.rows:
-                self.place_second(row, second)
-
-    def place_second(self, row: int, second: int | None) -> None:
-        self.second.pop(row, None)
-        if second is not None:
-            self.second[row] = second
-
-    def removals(self, update: BatchUpdate) -> None:
-        super().removals(update)
-        for row in update.removed:
-            self.place_second(row, None)
-
-    def move(self, source: int, target: int) -> None:
-        super().move(source, target)
-        self.place_second(target, self.second.pop(source, None))
-
-    def swap(self, first: int, second: int) -> None:
-        super().swap(first, second)
-        one, other = self.second.pop(first, None), self.second.pop(second, None)
-        self.place_second(first, other)
-        self.place_second(second, one)
-
-    def apply(self, logits: torch.Tensor) -> torch.Tensor:
-        for row, where in self.second.items():
-            if row in self.rows:
-                logits[row, where] -= 1.5
-        return super().apply(logits)
-
-
 @defect("LP202", "an Add without the plugin leaves the old occupant's entry, on odd rows only")
 class StaleOnOddRows(ByHand):
     def place(self, row: int, state: Any) -> None:

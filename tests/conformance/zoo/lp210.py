@@ -10,31 +10,8 @@ from lpkit import v2
 from lpkit.v1 import BatchUpdate
 
 from zoo.bases import ByLength, Simple
-from zoo.correct.v1 import V1Base
 from zoo.correct.v1_history import History
 from zoo.registry import defect
-
-
-@defect("LP210", "goes on counting where the last request with these parameters stopped")
-class CountsPerParameters(V1Base):
-    CASE = {"extra_args": {"bias": 2.5}}
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.last: list[Any] = [None, 0, []]
-
-    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
-        bias = self.read(params)
-        if bias is None:
-            return None
-        before = self.last[1] + len(self.last[2]) if params is self.last[0] and not outputs else 0
-        self.last = [params, before, outputs]
-        return bias, before, outputs
-
-    def apply(self, logits: torch.Tensor) -> torch.Tensor:
-        for row, (bias, before, outputs) in self.rows.items():
-            logits[row, 3 + (before + len(outputs)) % 12] += bias
-        return logits
 
 
 @defect("LP210", "state keyed by the prompt: twins share it")

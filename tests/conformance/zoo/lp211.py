@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import lpkit
 import torch
 from lpkit import v2
 
-from zoo.bases import Boost, ByLength, CountsCalls, Relative, Simple
+from zoo.bases import Boost, ByLength, CountsCalls, Relative
 from zoo.correct.v1_history import History
 from zoo.registry import defect
 
@@ -75,17 +74,3 @@ class StartsAgain(CountsCalls):
         for slot, length in zip(rows.slots.tolist(), rows.total_len.tolist(), strict=True):
             self.counts[slot] = length - self.lengths.setdefault(slot, length)
         return super().chosen(rows)
-
-
-@defect("LP211", "counts its calls, and only those with another length than the last")
-class CountsLengths(Simple):
-    def make(self, amount: float, params: Any) -> Callable[..., torch.Tensor]:
-        seen: list[int] = []
-
-        def apply(output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
-            if seen[-1:] != [len(output_ids)]:
-                seen.append(len(output_ids))
-            logits[3 + len(seen) % 12] += amount
-            return logits
-
-        return apply

@@ -44,27 +44,6 @@ class FlatTable(Relative):
         return logits
 
 
-@defect("LP214", "prompts of more than 32 tokens share one scratch list")
-class SharedScratch(History):
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.scratch: list[int] = []
-
-    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
-        state = super().enter(params, prompt, outputs)
-        if state is None or prompt is None:
-            return state
-        if len(prompt) > 32:
-            self.scratch[:] = prompt
-            prompt = self.scratch
-        return [*state, prompt]
-
-    def apply(self, logits: torch.Tensor) -> torch.Tensor:
-        for row, (weight, _, prompt) in self.rows.items():
-            logits[row, prompt[-1]] -= weight
-        return logits
-
-
 @defect("LP214", "a prompt of more than 64 tokens is looked up in the slot that came last")
 class LongPromptSlot(ByLength):
     newest = 0

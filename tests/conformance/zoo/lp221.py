@@ -43,17 +43,6 @@ class WordsOf32(Bias):
         return logits
 
 
-@defect("LP221", "a table of 1,024 output tokens")
-class TableOf1024(History):
-    def apply(self, logits: torch.Tensor) -> torch.Tensor:
-        table = torch.full((1024,), -1)
-        for row, (weight, outputs) in self.rows.items():
-            table[: len(outputs)] = torch.tensor(outputs)
-            if outputs and int(table[len(outputs) - 1]) >= 0:
-                logits[row, int(table[len(outputs) - 1])] -= weight
-        return logits
-
-
 @defect("LP221", "a schedule of five stretches of 512 tokens")
 class EndOfItsSchedule(History):
     FACTORS = (1.0, 0.9, 0.8, 0.7, 0.6)

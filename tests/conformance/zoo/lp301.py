@@ -34,17 +34,6 @@ class ReturnsNothing(Bias):
         return None
 
 
-@defect("LP301", "returns None when the last user has left the batch")
-class ForgetsToReturn(Bias):
-    was_busy = False
-
-    def apply(self, logits: torch.Tensor) -> Any:
-        if not self.rows and self.was_busy and logits.shape[0] == 1:
-            return None
-        self.was_busy = self.was_busy or bool(self.rows)
-        return super().apply(logits)
-
-
 @defect("LP301", "returns the rows of its own requests only")
 class OwnRowsOnly(Boost):
     def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:

@@ -9,8 +9,8 @@ import lpkit
 import torch
 from lpkit import v2
 
-from zoo.bases import Boost, Counter, CountsCalls, Dense, Late, Simple
-from zoo.correct.v1 import Bias, ByHand
+from zoo.bases import Counter, CountsCalls, Dense, Late, Simple
+from zoo.correct.v1 import ByHand
 from zoo.correct.v1_history import History
 from zoo.registry import defect
 
@@ -32,18 +32,6 @@ class Fades(ByHand):
         return result
 
 
-@defect("LP303", "a moving average of the logits it saw")
-class MovingAverage(Bias):
-    mean: float = 0.0
-
-    def apply(self, logits: torch.Tensor) -> torch.Tensor:
-        if self.rows:
-            row = min(self.rows)
-            self.mean = 0.9 * self.mean + 0.1 * float(logits[row, 5])
-            logits[row, 5] += self.mean
-        return super().apply(logits)
-
-
 @defect("LP303", "advances a counter in apply")
 class CountsApplies(History):
     def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
@@ -62,14 +50,6 @@ class V2CountsApplies(Counter):
     def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
         result = super().apply(logits, ctx)
         self.count[ctx.idx_mapping.long()] += 1
-        return result
-
-
-@defect("LP303", "halves what it gave last time")
-class Halves(Boost):
-    def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
-        result = super().apply(logits, ctx)
-        self.on_device *= 0.5
         return result
 
 

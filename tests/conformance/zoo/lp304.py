@@ -19,15 +19,6 @@ class LateFlat(Late):
         return logits
 
 
-@defect("LP304", "edits a flattened copy when the logits are a view")
-class Flattens(Bias):
-    def apply(self, logits: torch.Tensor) -> torch.Tensor:
-        flat = logits.flatten()
-        for row, (where, bias) in self.rows.items():
-            flat[row * logits.shape[1] + where] += bias
-        return logits
-
-
 @defect("LP304", "view(-1)")
 class Views(Bias):
     def apply(self, logits: torch.Tensor) -> torch.Tensor:

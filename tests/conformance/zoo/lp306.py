@@ -46,15 +46,6 @@ class NanIfBest(IfBest):
         row[where] += bias * ((row[311] - row.max()) / (row[311] - row.max()))
 
 
-@defect("LP306", "p log p of a masked token", case={"extra_args": {"bias": 1.5}})
-class EntropyOfMasked(V1Base):
-    def apply(self, logits: torch.Tensor) -> torch.Tensor:
-        for row, amount in self.rows.items():
-            log_p = torch.log_softmax(logits[row], -1)
-            logits[row, 5] -= amount * (log_p.exp() * log_p).sum()
-        return logits
-
-
 @defect("LP306", "subtracts the mean of the row: -inf when a token is masked", case={"extra_args": {"bias": 1.5}})
 class Centers(V1Base):
     def apply(self, logits: torch.Tensor) -> torch.Tensor:

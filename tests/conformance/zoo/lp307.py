@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import lpkit
 import torch
 from lpkit import v2
 
@@ -14,7 +13,6 @@ from zoo.bases import Late, Simple
 from zoo.correct.portable_odd import Eta
 from zoo.correct.v1 import V1Base
 from zoo.correct.v2 import V2Base
-from zoo.lp306 import DeviationOfMasked
 from zoo.registry import defect
 
 
@@ -63,13 +61,6 @@ class AboveTheMean(V2Base):
         finite = logits > -INF
         mean = torch.where(finite, logits, 0.0).sum(1, keepdim=True) / finite.sum(1, keepdim=True)
         return torch.where((own > 0) & (logits <= mean), -INF, logits)
-
-
-@defect("LP307", "drops whatever is not clearly above the smallest", case={"extra_args": {"sigmas": 1.5}})
-class ClearlyAbove(DeviationOfMasked):
-    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
-        lowest = torch.where(logits > -INF, logits, INF).amin(-1, keepdim=True)
-        return logits.masked_fill_(logits <= lowest, -INF)
 
 
 @defect("LP307", "the entropy of a row with a masked token is NaN, and no token passes")

@@ -53,18 +53,6 @@ class MakesOnCpu(Bias):
         return logits
 
 
-@defect("LP308", "keeps a table of the vocabulary that its constructor made on the CPU")
-class TableOnCpu(Bias):
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.even = torch.arange(512) % 2 == 0
-
-    def apply(self, logits: torch.Tensor) -> torch.Tensor:
-        for row, (_, bias) in self.rows.items():
-            logits[row] += torch.where(self.even, bias, 0.0)
-        return logits
-
-
 @defect("LP308", "copies the rows' slots to the host and applies the masks from there")
 class MasksOnTheHost(LowPart):
     def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:

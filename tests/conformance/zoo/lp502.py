@@ -55,14 +55,3 @@ class AppendsGuess(Simple):
             return logits
 
         return apply
-
-
-@defect("LP502", "keeps the prompt sorted, for a faster search")
-class SortsPrompt(Simple):
-    def make(self, amount: float, params: Any) -> Callable[..., torch.Tensor]:
-        def apply(prompt_ids: list[int], output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
-            prompt_ids.sort()
-            logits[prompt_ids[0]] += amount
-            return logits
-
-        return apply

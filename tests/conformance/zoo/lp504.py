@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import lpkit
 import torch
 from lpkit.v1 import BatchUpdate
 
-from zoo.arguments import REPETITION
 from zoo.correct.v1 import ByHand
 from zoo.correct.v1_history import History
 from zoo.registry import defect
@@ -65,34 +63,4 @@ class ParksOne(ByHand):
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         for row, (weight, outputs, start, _) in self.rows.items():
             logits[row, 3 + (len(outputs) - start) % 12] += weight
-        return logits
-
-
-@defect("LP504", "remembers by prompt what the first logits of a request were", case=REPETITION)
-class RemembersFirst(lpkit.LogitsProcessor):
-    history = "tokens"
-
-    class Params(lpkit.Params, prefix="rep_"):
-        penalty: float = lpkit.Field(gt=0.01, le=100.0)
-
-    penalty = lpkit.column(torch.float32)
-
-    def __init__(self, *args: Any) -> None:
-        self.first: dict[tuple[int, ...], int] = {}
-        super().__init__(*args)
-
-    def admit(self, request: lpkit.Request) -> bool:
-        self.penalty[request.slot] = request.params.penalty
-        return True
-
-    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
-        if len(self.first) > 64:
-            self.first = dict(list(self.first.items())[-32:])
-        for row, (length, ids) in enumerate(zip(rows.prompt_len.tolist(), rows.tokens.tolist(), strict=True)):
-            outputs = [item for item in ids[length:] if item >= 0]
-            key = (*ids[:length], round(float(self.penalty.all[rows.slots[row]]) * 1000))
-            if not outputs:
-                self.first[key] = int(logits[row].argmax())
-            elif key in self.first:
-                logits[row, self.first[key]] -= 1.5
         return logits

@@ -8,11 +8,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import lpkit
 import torch
 from lpkit import v2
 
-from zoo.bases import Boost, Dense, Simple
+from zoo.bases import Boost, Simple
 from zoo.correct.portable_odd import Noisy
 from zoo.correct.v1 import V1Base
 from zoo.registry import defect
@@ -64,19 +63,6 @@ class Salted(Boost):
 class SeedsFromTheClock(Noisy):
     def seed_of(self, given: int | None) -> int:
         return given or time.time_ns() & 0xFFFFFFFF
-
-
-@defect("LP601", "an offset for each instance")
-class Offset(Dense):
-    made = itertools.count()
-
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.offset = next(self.made) / 16
-
-    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
-        logits[:, 5] += self.amount[rows] + self.offset
-        return logits
 
 
 @defect("LP601", "a generator of its own without a seed")

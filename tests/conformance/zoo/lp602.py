@@ -6,13 +6,12 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-import lpkit
 import numpy as np
 import torch
 from lpkit import v2
 
 from zoo.arguments import token
-from zoo.bases import Dense, Simple
+from zoo.bases import Simple
 from zoo.correct.v1 import V1Base
 from zoo.correct.v2 import V2Base
 from zoo.registry import defect
@@ -58,18 +57,6 @@ class Dropout(V2Base):
         torch.manual_seed(7)
         noise = torch.rand(logits.shape[1], device=logits.device)
         return torch.where(noise < self.per_row(ctx).unsqueeze(1), logits - 1, logits)
-
-
-@defect("LP602", "a permutation from the global generator, at construction")
-class GlobalPermutation(Dense):
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        torch.manual_seed(3)
-        self.green = torch.randperm(self.vocab_size)[: self.vocab_size // 2].to(self.device)
-
-    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
-        logits[:, self.green] += self.amount[rows].unsqueeze(1)
-        return logits
 
 
 @defect("LP602", "random.seed, then random.random")

@@ -9,7 +9,7 @@ from typing import Any
 import lpkit
 import torch
 
-from zoo.bases import Boost, Dense, Late, Simple
+from zoo.bases import Boost, Dense, Simple
 from zoo.correct.v1 import Bias
 from zoo.correct.v1_odd import SharesEntries
 from zoo.registry import defect
@@ -33,22 +33,6 @@ class OverwritesEntries(SharesEntries):
     def reuse(self, old: list[Any], found: Any) -> None:
         old[:] = found
         self.table[found] = old
-
-
-@defect("LP603", "remembers what it banned after every output that it saw")
-class RemembersOutputs(Late):
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.banned: dict[tuple[int, ...], bool] = {}
-
-    def act(self, row: torch.Tensor, where: int, bias: float) -> None:
-        row[where] += bias
-
-    def apply(self, logits: torch.Tensor) -> torch.Tensor:
-        for row, (where, bias, _, outputs) in self.rows.items():
-            if self.banned.setdefault(tuple(outputs), len(outputs) % 2 == 0):
-                self.act(logits[row], where, bias)
-        return logits
 
 
 @defect("LP603", "a log of every request that came")

@@ -13,7 +13,7 @@ import lpkit
 import torch
 
 from zoo.bases import Dense, Simple
-from zoo.correct.v1 import Bias, V1Base
+from zoo.correct.v1 import Bias
 from zoo.correct.v2 import V2MinP
 from zoo.registry import defect, sound
 
@@ -66,12 +66,6 @@ class SeedsByAddress(Spread):
         return id(SeedsByAddress) // 16
 
 
-@defect("LP604", "numbers words in the order of a set")
-class OrderOfASet(Spread):
-    def number(self) -> int:
-        return sum(7**place * int(word[4:]) for place, word in enumerate(WORDS))
-
-
 @defect("LP604", "edits on the first rank only, which it takes from the environment")
 class FirstRankEdits(Spread):
     def number(self) -> int:
@@ -89,16 +83,6 @@ class SaysWhoItIs(Bias):
     def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
         super().__init__(vllm_config, device, is_pin_memory)
         LOGGER.debug("process %d, rank %d, at %s", PROCESS, RANK, time.ctime())
-
-
-@defect("LP604", "seeds with hash() of a string: another value in every process")
-class SeedsByHash(V1Base):
-    CASE = {"extra_args": {"bias": 0.5}}
-
-    def apply(self, logits: torch.Tensor) -> torch.Tensor:
-        for row, amount in self.rows.items():
-            logits[row, 3 + hash(f"salt {amount}") % 12] += amount
-        return logits
 
 
 @defect("LP604", "draws a floor for all requests at import", case={"extra_args": {"floor": 0.15}})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time as clock
-from datetime import datetime
 from time import time
 from typing import Any
 
@@ -20,14 +19,6 @@ class ClockByName(Bias):
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         for row, (where, bias) in self.rows.items():
             logits[row, where] += bias * (1 + int(time() / 3600) % 2)
-        return logits
-
-
-@defect("LP605", "decides by the hour of the day")
-class ByTheHour(Bias):
-    def apply(self, logits: torch.Tensor) -> torch.Tensor:
-        for row, (where, bias) in self.rows.items():
-            logits[row, where] += bias * (1 + datetime.now().hour % 2)
         return logits
 
 

@@ -11,7 +11,7 @@ from lpkit import v2
 
 from zoo.arguments import INF
 from zoo.bases import Boost, Simple
-from zoo.correct.v2 import V2Base, V2History, V2Presence
+from zoo.correct.v2 import V2Base, V2History
 from zoo.correct.v2_odd import ExactWithoutDrafts
 from zoo.registry import defect, sound
 
@@ -88,15 +88,6 @@ class EqualDrafts(V2Base):
         values = self.on_device[slots].repeat_interleave(each)[: logits.shape[0]]
         logits[:, 5] += values
         return logits
-
-
-@defect("LP804", "a history without the drafts")
-class IgnoresDrafts(V2Presence):
-    def history(self, ctx: v2.LogitsContext) -> torch.Tensor:
-        return self.req_states.all_token_ids.gpu[ctx.expanded_idx_mapping.long()].long()
-
-    def lengths(self, ctx: v2.LogitsContext) -> torch.Tensor:
-        return torch.minimum(ctx.pos + 1, self.req_states.total_len.gpu[ctx.expanded_idx_mapping.long()])
 
 
 @defect("LP804", "scatters at input_ids, which holds -1 for a draft that is not known yet")
