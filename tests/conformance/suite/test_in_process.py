@@ -13,6 +13,7 @@ from lpkit_conformance.hosts import PluginError
 from lpkit_conformance.processes import pulse
 from lpkit_conformance.results import BAD, CheckResult, Report, TargetResult
 from lpkit_conformance.settings.cases import Case
+from lpkit_conformance.settings.hosts import RUNNER_HOSTS
 from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.suite.in_process import Session
 from lpkit_conformance.testing import compute_check
@@ -48,6 +49,14 @@ def test_only_hosts_of_implemented_interfaces_are_judged() -> None:
     assert hosts(V2Loop) == {"", "v2"}
     assert hosts(PortableTokenBias) == {"", "v1", "v2"}
     assert hosts(PortableTokenBias, hosts=("v2",)) == {"", "v2"}
+
+
+def test_a_default_run_judges_every_check_on_every_runner_of_its_rule() -> None:
+    assert set(Session("x", PortableTokenBias, Plan()).items) == {
+        (check, host)
+        for check in by_code("reference").values()
+        for host in [name for name in RUNNER_HOSTS if name in check.hosts] or [""][: not check.hosts]
+    }
 
 
 def test_select_brings_requirements_and_nothing_else() -> None:

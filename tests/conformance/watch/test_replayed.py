@@ -69,8 +69,7 @@ def check(name: str, trace: Path, **options: Any) -> CheckResult:
     return result
 
 
-@RUNNERS
-@pytest.mark.parametrize("name", ["Neighbour", "Poison"])
+@pytest.mark.parametrize(("name", "runner"), [("Neighbour", "v1"), ("Poison", "v2")])
 def test_a_saved_trace_reproduces_what_the_server_saw(name: str, runner: Runner, probes: Any, tmp_path: Path) -> None:
     trace = saved(getattr(probes, name), runner, tmp_path)
     result = check(name, trace)
@@ -115,15 +114,15 @@ def test_a_trace_names_the_drafter_and_not_its_model(probes: Any, tmp_path: Path
     assert check("Neighbour", file).status == "failed"
 
 
-@RUNNERS
-def test_a_correct_processor_passes_on_the_trace_of_a_wrong_one(runner: Runner, probes: Any, tmp_path: Path) -> None:
-    assert check("Push", saved(probes.Neighbour, runner, tmp_path)).status == "passed"
-
-
-def test_the_arguments_of_the_server_are_the_case_if_they_were_kept(probes: Any, tmp_path: Path) -> None:
-    trace = saved(probes.Neighbour, "v1", tmp_path, values=True)
+@pytest.mark.parametrize(("runner", "values"), [("v1", True), ("v2", False)])
+def test_a_correct_processor_passes_on_the_trace_of_a_wrong_one(
+    runner: Runner, values: bool, probes: Any, tmp_path: Path
+) -> None:
+    """Its case has the arguments of the server if they were kept."""
+    trace = saved(probes.Neighbour, runner, tmp_path, values=values)
     (target,) = run.run([f"{PROBES}:Push"], run.Options(trace=trace)).targets
-    assert target.settings["cases"] == [{"extra_args": {"push": 7.5}}]
+    assert [result.status for result in target.checks] == ["passed"]
+    assert (target.settings["cases"] == [{"extra_args": {"push": 7.5}}]) is values
 
 
 def test_in_a_real_engine_the_checks_of_served_requests_judge_the_trace(probes: Any, tmp_path: Path) -> None:
