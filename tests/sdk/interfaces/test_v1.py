@@ -78,18 +78,15 @@ class TestBatchUpdateBuilder:
         with pytest.raises(RuntimeError):
             builder.removed_append(2)
 
-    def test_peeking_at_an_empty_list_does_not_close_the_step(self) -> None:
-        builder = v1.BatchUpdateBuilder()
-        assert builder.peek_removed() is None
-        builder.removed_append(3)
-        assert builder.removed == [3]
-
     def test_a_new_step_accepts_removals_again(self) -> None:
-        builder = v1.BatchUpdateBuilder(removed=[1])
+        builder = v1.BatchUpdateBuilder()
+        assert builder.peek_removed() is None  # there is nothing to read: the step stays open
+        builder.removed_append(1)
         assert builder.removed == [1]
-        builder.get_and_reset(1)
+        first = builder.get_and_reset(1)
         builder.removed_append(0)
-        assert builder.removed == [0]
+        assert first == update(1, removed=[1])
+        assert builder.get_and_reset(0) == update(0, removed=[0])
 
     def test_only_removals_set_batch_changed(self) -> None:
         builder = v1.BatchUpdateBuilder()
@@ -113,15 +110,6 @@ class TestBatchUpdateBuilder:
         builder.batch_changed = True
         assert builder.get_and_reset(3) is None
         assert not builder.batch_changed
-
-    def test_get_and_reset_hands_its_lists_over(self) -> None:
-        builder = v1.BatchUpdateBuilder()
-        builder.removed_append(2)
-        first = builder.get_and_reset(2)
-        assert first == update(2, removed=[2])
-        builder.removed_append(1)
-        assert first.removed == [2]
-        assert builder.get_and_reset(1) == update(1, removed=[1])
 
 
 class TestLogitsProcessors:
@@ -154,81 +142,42 @@ class TestLogitsProcessors:
         assert list(v1.LogitsProcessors().all) == list(v1.LogitsProcessors(None).all) == []
 
 
+A, B, C = {1: 1.0}, {2: 2.0}, {3: 3.0}
+
+
 class TestProcessDictUpdates:
-    """The five scenarios of the seed document's appendix N, then the corners it does not show."""
+    """The engine's tests compare it with vLLM's on random updates."""
 
-    def test_n1_an_added_request_with_a_bias_gets_an_entry(self) -> None:
-        state: dict[int, dict[int, float]] = {}
-        assert v1.process_dict_updates(state, update(added=[added(0, {100: 0.5, 200: -0.3})]), bias_of)
-        assert state == {0: {100: 0.5, 200: -0.3}}
-
-    def test_n2_a_removed_request_loses_its_entry(self) -> None:
-        state = {0: {100: 0.5}, 1: {200: -0.3}}
-        assert v1.process_dict_updates(state, update(1, removed=[1]), bias_of)
-        assert state == {0: {100: 0.5}}
-
-    def test_n3_a_swap_exchanges_two_entries(self) -> None:
-        state = {0: {100: 0.5}, 1: {200: -0.3}}
-        assert v1.process_dict_updates(state, update(2, moved=[(0, 1, SWAP)]), bias_of)
-        assert state == {0: {200: -0.3}, 1: {100: 0.5}}
-
-    def test_n4_a_one_way_move_leaves_its_source_empty(self) -> None:
-        state = {0: {100: 0.5}, 2: {300: 0.8}}
-        assert v1.process_dict_updates(state, update(3, moved=[(0, 1, UNI)]), bias_of)
-        assert state == {1: {100: 0.5}, 2: {300: 0.8}}
-
-    def test_n5_a_new_request_without_a_bias_clears_the_entry_it_replaces(self) -> None:
-        state = {0: {100: 0.5}}
-        assert v1.process_dict_updates(state, update(1, added=[added(0, None)]), bias_of)
-        assert state == {}
-
-    def test_no_update_changes_nothing(self) -> None:
-        state = {0: {100: 0.5}}
-        assert not v1.process_dict_updates(state, None, bias_of)
-        assert not v1.process_dict_updates(state, update(0), bias_of)
-        assert state == {0: {100: 0.5}}
+    @pytest.mark.parametrize(
+        ("before", "changes", "after", "changed"),
+        [
+            ({}, update(added=[added(0, A)]), {0: A}, True),
+            ({0: A}, update(1, added=[added(0, None)]), {}, True),
+            ({0: A, 1: B}, update(1, removed=[1]), {0: A}, True),
+            ({0: A, 1: B}, update(2, moved=[(0, 1, SWAP)]), {0: B, 1: A}, True),
+            ({0: A}, update(2, moved=[(1, 0, SWAP)]), {1: A}, True),
+            ({0: A, 2: C}, update(3, moved=[(0, 1, UNI)]), {1: A, 2: C}, True),
+            ({0: A, 3: C}, update(3, moved=[(3, 0, UNI)]), {0: C}, True),
+            ({0: A}, update(1, moved=[(3, 0, UNI)]), {}, True),
+            ({0: A, 1: B, 2: C}, update(3, moved=[(0, 1, SWAP), (1, 2, SWAP)]), {0: B, 1: C, 2: A}, True),
+            ({5: A}, update(6, removed=[3], moved=[(0, 1, SWAP), (2, 0, UNI)]), {5: A}, False),
+            ({0: A}, update(0), {0: A}, False),
+            ({0: A}, None, {0: A}, False),
+            # What is falsy is a state: where it is only removed, vLLM reports no change.
+            *(({1: falsy}, update(1, removed=[1]), {}, False) for falsy in ({}, 0, "")),
+            *(({0: falsy}, update(moved=[(0, 1, UNI)]), {1: falsy}, True) for falsy in ({}, 0, "")),
+            *(({0: falsy}, update(added=[added(0, None)]), {}, True) for falsy in ({}, 0, "")),
+        ],
+    )
+    def test_states_follow_their_requests_and_a_change_is_reported(
+        self, before: dict[int, Any], changes: v1.BatchUpdate | None, after: dict[int, Any], changed: bool
+    ) -> None:
+        state = dict(before)
+        assert v1.process_dict_updates(state, changes, bias_of) is changed
+        assert state == after
 
     def test_new_state_gets_params_prompt_and_the_live_output_list(self) -> None:
         seen: list[Any] = []
-        request = added(0, {1: 1.0})
+        request = added(0, A)
         v1.process_dict_updates({}, update(added=[request]), lambda *arguments: seen.append(arguments))
-        assert seen[0][0] is request[1]
-        assert seen[0][1] is request[2]
-        assert seen[0][2] is request[3]
-
-    def test_a_one_way_move_overwrites_its_destination(self) -> None:
-        state = {0: {1: 1.0}, 3: {3: 3.0}}
-        assert v1.process_dict_updates(state, update(3, moved=[(3, 0, UNI)]), bias_of)
-        assert state == {0: {3: 3.0}}
-
-    def test_a_one_way_move_of_nothing_still_clears_its_destination(self) -> None:
-        state = {0: {1: 1.0}}
-        assert v1.process_dict_updates(state, update(1, moved=[(3, 0, UNI)]), bias_of)
-        assert state == {}
-
-    def test_a_swap_with_an_empty_row_moves_the_entry(self) -> None:
-        state = {0: {1: 1.0}}
-        assert v1.process_dict_updates(state, update(2, moved=[(1, 0, SWAP)]), bias_of)
-        assert state == {1: {1: 1.0}}
-
-    def test_moves_are_sequential(self) -> None:
-        state = {0: {0: 0.5}, 1: {1: 1.0}, 2: {2: 2.0}}
-        v1.process_dict_updates(state, update(3, moved=[(0, 1, SWAP), (1, 2, SWAP)]), bias_of)
-        assert state == {0: {1: 1.0}, 1: {2: 2.0}, 2: {0: 0.5}}
-
-    def test_moving_empty_rows_is_no_change(self) -> None:
-        state = {5: {1: 1.0}}
-        assert not v1.process_dict_updates(state, update(6, removed=[3], moved=[(0, 1, SWAP), (2, 0, UNI)]), bias_of)
-
-    @pytest.mark.parametrize("falsy", [{}, 0, 0.0, "", False])
-    def test_removing_a_falsy_entry_drops_it_but_reports_no_change(self, falsy: Any) -> None:
-        state: dict[int, Any] = {1: falsy}
-        assert not v1.process_dict_updates(state, update(1, removed=[1]), lambda *_: None)
-        assert state == {}
-
-    @pytest.mark.parametrize("falsy", [{}, 0, 0.0, "", False])
-    def test_replacing_or_moving_a_falsy_entry_reports_a_change(self, falsy: Any) -> None:
-        assert v1.process_dict_updates({0: falsy}, update(added=[added(0, None)]), lambda *_: None)
-        state: dict[int, Any] = {0: falsy}
-        assert v1.process_dict_updates(state, update(moved=[(0, 1, UNI)]), lambda *_: None)
-        assert state == {1: falsy}
+        assert all(given is meant for given, meant in zip(seen[0], request[1:], strict=True))
