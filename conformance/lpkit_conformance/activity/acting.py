@@ -109,7 +109,12 @@ class Activity:
         """Longer outputs, each in a row of its own; then the lengths between which a late rule starts."""
         longest = max(len(self._subject.model.prompt(_character(i), 5, i)) for i in self.seen)
         rungs = [length for length in LADDER if length + longest < MAX_MODEL_LEN]
-        ladder = [(variant, length) for variant in list(self.seen)[:LEAST_VARIANTS] for length in rungs]
+        ladder = [
+            (variant, length)
+            for variant in list(self.seen)[:LEAST_VARIANTS]
+            for length in rungs
+            if length < (self._subject.most_outputs(variant) or MAX_MODEL_LEN)
+        ]
         self._note(ladder)
         self._note([(variant, length) for variant, seen in self.seen.items() for length in _unseen_starts(seen)])
 

@@ -130,8 +130,9 @@ def _edited(subject: Subject, asked: Sequence[tuple[TokenSource, int]]) -> dict[
     requests = {key: request for key, request in requests.items() if subject.plugin.accepts(request.params)}
     if not requests:
         return {}
-    driver = drive(subject, len(requests))
-    driver.begin(entering=[*requests.values()])
     raw = subject.model.rows([("ids", 8)]).repeat(len(requests), 1)
-    before, after = stepped(subject, driver, [*requests.values()], raw)
+    with subject.as_imported():
+        driver = drive(subject, len(requests))
+        driver.begin(entering=[*requests.values()])
+        before, after = stepped(subject, driver, [*requests.values()], raw)
     return dict(zip(requests, (before != after).unbind(), strict=True))

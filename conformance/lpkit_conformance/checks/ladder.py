@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import ClassVar
@@ -45,9 +46,13 @@ def host_after(subject: Subject, ops: Iterable[Op]) -> Host:
     return host
 
 
-def observed(subject: Subject, ops: Iterable[Op]) -> list[calls.Observation]:
-    """Return what a new instance makes of these operations."""
-    return list(parts.default_host(subject, subject.setup.max_num_seqs).run(ops))
+def observed(subject: Subject, ops: Iterable[Op], pause: float = 0.0) -> list[calls.Observation]:
+    """Return what a new instance makes of these operations; ``pause``: seconds before each step."""
+    found = []
+    for seen in parts.default_host(subject, subject.setup.max_num_seqs).run(ops):
+        found.append(seen)
+        time.sleep(pause)
+    return found
 
 
 def parted(first: Iterable[calls.Observation], second: Iterable[calls.Observation]) -> tuple[int, int] | None:

@@ -68,6 +68,9 @@ class LP101(Check):
         return "correct the line: the constructor must work in every engine, whether or not a request uses the plugin"
 
 
+SHARED = "state that belongs to the class, the module or a default value instead of the instance"
+
+
 class LP108(Check):
     """Two instances in one process do not share state.
 
@@ -89,7 +92,8 @@ class LP108(Check):
         steps = (Step(),) * 3
 
         def alone(party: tuple[Op, ...]) -> list[calls.Observation]:
-            return list(parts.default_host(subject, 8).run((*party, *steps)))
+            with subject.as_imported():
+                return list(parts.default_host(subject, 8).run((*party, *steps)))
 
         expected = [alone(party) for party in parties]
         if any(parted(run, alone(party)) for run, party in zip(expected, parties, strict=True)):
@@ -100,8 +104,13 @@ class LP108(Check):
                 hosts.append(parts.default_host(subject, 8))
             for instance, host in enumerate(hosts):
                 arrivals = parties[instance] if host.step == 0 else ()
-                for seen in host.run((*arrivals, step)):
-                    self._compare(instance, expected[instance][host.step - 1], seen)
+                try:
+                    for seen in host.run((*arrivals, step)):
+                        self._compare(instance, expected[instance][host.step - 1], seen)
+                except calls.PluginError as error:
+                    finding = findings.raised(subject.plugin.cls, error)
+                    summary = f"while another instance is in use, {finding.summary}"
+                    raise Failed(replace(finding, summary=summary, cause=SHARED)) from error
         if all(torch.equal(seen.before, seen.after) for runs in expected for seen in runs):
             raise NeverActive
         return None
@@ -124,5 +133,5 @@ class LP108(Check):
             },
             f"{expected:g}, as without the other instance",
             f"{got:g}",
-            cause="state that belongs to the class or the module instead of the instance",
+            cause=SHARED,
         )

@@ -79,10 +79,11 @@ def works(subject: Subject, world: World) -> bool:
     """
     there = subject.having(world=world, vocab_size=subject.setup.vocab_size + world.more_tokens)
     try:
-        if world.names_ids:
-            exact_ids.compare_ids(subject, there)
-        else:
-            _compare(there, subject.having(world=USUAL) if world.peer == FIRST_RANK else there)
+        with subject.as_imported():  # a cache may hold tables of another engine: a process has one
+            if world.names_ids:
+                exact_ids.compare_ids(subject, there)
+            else:
+                _compare(there, subject.having(world=USUAL) if world.peer == FIRST_RANK else there)
     except calls.PluginError as error:
         if world.may_refuse and error.method == "__init__" and isinstance(error.__cause__, ValueError):
             return False
@@ -145,9 +146,10 @@ def _request(subject: Subject, variant: int | None, most_asked: int) -> runtime.
     request = requests.make_active(subject, Arrive(name, variant, prompt_len=6)).request
     if world.beyond and request.prompt_token_ids is not None:
         request.prompt_token_ids[0:2] = [subject.setup.vocab_size, subject.setup.vocab_size + 1000]
-    request.output_token_ids += stand.generated(subject, name, variant, request, world.outputs, most_asked)
-    if world.outputs and not stand.masks(subject):  # more different tokens than a byte counts, never seen again
-        size = subject.setup.vocab_size
-        count = min(DIFFERENT, size)
+    outputs = max(0, min(world.outputs, (subject.most_outputs(variant) or world.max_model_len) - world.steps))
+    request.output_token_ids += stand.generated(subject, name, variant, request, outputs, most_asked)
+    size = subject.setup.vocab_size
+    count = min(DIFFERENT, size)
+    if outputs > count and not stand.masks(subject):  # more different tokens than a byte counts, never seen again
         request.output_token_ids[:count] = range(size - count, size)
     return request

@@ -145,6 +145,10 @@ class LP302(Check):
         )
 
 
+FEW_CALLS = 4
+"""Calls of LP303 with other logits in between; the others show what a plugin does at every 50th call."""
+
+
 class LP303(ContractCheck):
     """``apply`` may be called twice.
 
@@ -162,8 +166,9 @@ class LP303(ContractCheck):
 
     def judge(self, subject: Subject, logits: torch.Tensor, again: stand.Apply) -> str | None:
         first = again(logits.clone()).clone()
-        for n in (2, 3):
-            again(logits.flip(0).flip(1))  # other logits in between: they must not be remembered
+        for n in range(2, culprit.MOST_CALLS):
+            if n < FEW_CALLS:
+                again(logits.flip(0).flip(1))  # other logits in between: they must not be remembered
             other = again(logits.clone())
             unlike = compare.unequal(first, other)
             if bool(unlike.any()):
@@ -215,6 +220,10 @@ class LP304(ContractCheck):
         return None
 
 
+FORCED = 1e4
+"""Distance to all other logits that leaves a row a single token, as masks do: vLLM's thinking budget writes 1e9."""
+
+
 class LP305(ContractCheck):
     """Masked tokens stay masked.
 
@@ -223,8 +232,8 @@ class LP305(ContractCheck):
     Why: a finite value written over it lets the model leave the grammar: output that had to be valid JSON is
     not.
 
-    A processor that leaves a row a single token has no choice: the row would be empty. That is advice, as vLLM's own
-    thinking budget does it, too.
+    A processor that leaves a row a single token, by masks or by a huge logit, has no choice: that is advice, as vLLM's
+    own thinking budget does it, too.
 
     Fix: add to the logit instead of setting it, or write only where ``logits > -inf``.
     """
@@ -236,8 +245,8 @@ class LP305(ContractCheck):
         forced: Failed | None = None
         for masked in masks(subject, logits):
             result = again(logits.masked_fill(masked, -math.inf))
-            revived = masked & (result > -math.inf)
-            only = (result > -math.inf).sum(1, keepdim=True) == 1
+            revived, best = masked & (result > -math.inf), result.amax(1, keepdim=True)
+            only = (result == best) & ((result > best - FORCED).sum(1, keepdim=True) == 1)
             for wrong, advised in ((revived & ~only, False), (revived & only, True)):
                 if bool(wrong.any()):
                     row, token = (int(i) for i in wrong.nonzero()[0])

@@ -12,7 +12,8 @@ from typing import Any
 
 from lpkit_conformance.checks.base import STATE, Check
 from lpkit_conformance.checks.ladder import mixed_arrivals, observed, parted
-from lpkit_conformance.checks.lazily import Subject, compare, np, parts, solo, torch
+from lpkit_conformance.checks.lazily import Subject, compare, np, parts, process_settings, solo, torch
+from lpkit_conformance.explanation import advice
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Step
 from lpkit_conformance.results import Failed
 from lpkit_conformance.settings.cases import Case, distinct
@@ -42,13 +43,17 @@ ENOUGH = 8
 """Measurements of state that grows, when only the reason is asked for."""
 
 
+PAUSE = 0.05
+"""Seconds before each step of a plugin that starts threads, which then come further than without."""
+
+
 class LP601(Check):
     """Two instances give the same logits.
 
     Each tensor-parallel rank samples with its own instance.
 
-    Why: an unseeded random number, a clock, or the order of a set makes ranks choose different tokens, and the
-    engine hangs or generates garbage.
+    Why: an unseeded random number, a clock, a thread, or the order of a set makes ranks choose different tokens, and
+    the engine hangs or generates garbage.
 
     Fix: seed from the request; derive randomness from (seed, position); sort sets before using their order.
     """
@@ -64,18 +69,21 @@ class LP601(Check):
             self._compare(subject.having(case=replace(subject.setup.case, fields=fields)), " without a seed")
         return None
 
-    @staticmethod
-    def _compare(subject: Subject, which: str = "") -> None:
+    def _compare(self, subject: Subject, which: str = "") -> None:
         ops: list[Op] = [*mixed_arrivals(5), Step(4), Finish("r1"), Step(2)]
-        first = observed(subject, ops)
+        with process_settings.threads_started() as threads:
+            first = observed(subject, ops)
         torch.manual_seed(random.randrange(2**31))
-        where = parted(first, observed(subject, ops))
+        # What a thread has done by the next step depends on the machine.
+        where = parted(first, observed(subject, ops, PAUSE if threads else 0.0))
         if where is not None:
             raise Failed(
                 f"two instances give different logits for the same requests{which}",
                 {"row": str(where[1]), "step": str(where[0])},
                 "equal logits",
-                "different logits",
+                f"different logits, {PAUSE:g} s later in each step" if threads else "different logits",
+                cause=advice.cause("thread", self.code).format(name=threads[0]) if threads else "",
+                fix=advice.fix("thread", self.code) if threads else "",
             )
 
 
@@ -151,7 +159,7 @@ class LP603(Check):
     `functools.lru_cache(maxsize=...)`.
     """
 
-    code, name, requires, method = "LP603", "no-growth", ("LP101", "LP301", "LP108", "LP113", "LP210"), STATE
+    code, name, requires, method = "LP603", "no-growth", ("LP101", "LP301", "LP601", "LP113", "LP210"), STATE
 
     def run(self, subject: Subject) -> str | None:
         sizes = self._sizes(subject, other_arguments=True)

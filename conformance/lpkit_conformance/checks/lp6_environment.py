@@ -87,6 +87,12 @@ class LP604(Check):
 def origin(subject: Subject) -> str | None:
     """A target that finds the class again: the given one, its module by name, or its file."""
     given = subject.plugin.target
+    path, _, name = given.rpartition(":")
+    if path.endswith(".py"):  # the file may set up what the class uses, and define none of it
+        file = str(Path(path).resolve())
+        for module in [found for found in sys.modules.values() if getattr(found, "__file__", None) == file]:
+            if getattr(module, name, None) is subject.plugin.cls:
+                return f"{file}:{name}"
     with contextlib.suppress(Exception):  # it may be any name; a file would be imported again
         if ".py" not in given and resolve_target(given) is subject.plugin.cls:
             return given

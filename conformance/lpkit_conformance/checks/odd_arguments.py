@@ -307,7 +307,8 @@ class _Table:
     def _step_through(self, served: Served) -> None:
         fresh = [self._odd(served.params), self._new("g").request]
         neighbour = self._requests[0] if self._driver else None
-        if self._driver is None or neighbour is None or len(neighbour.output_token_ids) >= STEPS * TOGETHER:
+        most = min(self._subject.most_outputs(0) or STEPS * TOGETHER, STEPS * TOGETHER)
+        if self._driver is None or neighbour is None or len(neighbour.output_token_ids) + STEPS > most:
             self._driver = drive(self._subject, 4)
             neighbour = self._new("n").request
             self._driver.begin(entering=[neighbour, *fresh])
@@ -327,7 +328,9 @@ class _Table:
         before, after = stepped(subject, driver, requests, raw)
         served.rows.append((before[1], after[1]))
         for row, name, who in ((0, "n", "its neighbour"), (2, "g", "the request that came after it in the update")):
-            expected = self._alone[name][requests[row].total_len]
+            expected = self._alone[name].get(requests[row].total_len)
+            if expected is None:  # it has all its tokens
+                continue
             found = first_difference(before[row : row + 1], expected.unsqueeze(0), after[row : row + 1])
             if found is not None and not served.disturbed:
                 served.disturbed, served.difference = who, found[-1]

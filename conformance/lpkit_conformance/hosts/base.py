@@ -147,6 +147,9 @@ class Host(ABC):
         """Report the changes since the last step to the plugin."""
         self.step += 1
         pool = self.pool
+        for request in [active.request for active in pool.running.values()]:
+            if request.params.max_tokens and len(request.output_token_ids) >= request.params.max_tokens:
+                pool.finish(request.request_id)
         self.driver.begin(pool.left, [active.request for active in pool.entered], pool.possible_swaps())
         pool.settle()
 

@@ -69,10 +69,12 @@ def alone(
         driver: the instance.
         request: the request; gains a token behind each row.
         character, variant: select the model's logits and tokens.
-        steps: number of steps.
+        steps: number of steps; fewer if the request has all its tokens before.
         new: True if the instance does not have the request yet.
     """
-    if not steps:
+    if request.params.max_tokens:
+        steps = min(steps, request.params.max_tokens - len(request.output_token_ids))
+    if steps < 1:
         return
     model = subject.model
     raw = model.rows([(character, request.total_len + n) for n in range(steps)])

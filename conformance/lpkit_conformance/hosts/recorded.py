@@ -71,9 +71,12 @@ class TraceHost(ABC):
         self.trace = trace
         self.tokens: dict[str, list[int]] = {}
         self.places: dict[int, dict[str, int]] = {}
-        self.requests = {
-            name: make_active(subject, arrived) for name, arrived in assign_requests(trace, pattern).items()
-        }
+        self.requests, lens = {}, trace.output_lens
+        for name, arrived in assign_requests(trace, pattern).items():
+            most = subject.most_outputs(arrived.variant)
+            if most is not None and lens[name] > most:  # the case rules this request out
+                arrived = replace(arrived, variant=None)
+            self.requests[name] = make_active(subject, arrived)
 
     def config(self) -> Any:
         """The plugin's ``vllm_config``, as in the recorded engine."""

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
-from collections.abc import Iterator, Sequence
-from types import ModuleType
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from types import CellType, FunctionType, ModuleType
 from typing import Any
 
 from lpkit_conformance.instruments.author_lines import is_authors
 
-CONTAINERS = (dict, list, set)
+CONTAINERS = (dict, list, set, deque)
 CACHED = type(functools.cache(len))
+
+MOST_ITEMS = 100
+"""Items of a container that are searched for further containers; longer containers are tables of plain values."""
 
 
 class ModuleState:
@@ -27,11 +32,18 @@ class ModuleState:
         self._cls = cls
         self._owners = tuple(owners(cls) if of is None else of)
         self._names = [(owner, dict(vars(owner))) for owner in self._owners]
-        named = [(name, value) for _, names in self._names for name, value in names.items()]
-        self._contents = [
-            (value, value.copy()) for name, value in named if type(value) in CONTAINERS and not name.startswith("__")
-        ]
-        self._caches = [value for _, value in named if isinstance(value, CACHED)]
+        named = [value for _, names in self._names for name, value in names.items() if not _is_pythons(name, value)]
+        self._contents: list[tuple[Any, Any]] = []
+        self._cells: list[tuple[CellType, Any]] = []
+        self._caches: list[Any] = []
+        for value in _reached(named, {getattr(owner, "__module__", owner.__name__) for owner in self._owners}):
+            if isinstance(value, CACHED):
+                self._caches.append(value)
+            elif isinstance(value, CellType):
+                self._cells.append((value, value.cell_contents))
+            else:
+                plain = next(kind for kind in CONTAINERS if isinstance(value, kind))
+                self._contents.append((value, plain(value)))
 
     @classmethod
     def of(cls, plugin: Any) -> ModuleState:
@@ -51,7 +63,8 @@ class ModuleState:
         try:
             return (
                 all(vars(owner) == names for owner, names in self._names)
-                and all(container == contents for container, contents in self._contents)
+                and all(_same(container, contents) for container, contents in self._contents)
+                and all(cell.cell_contents is value for cell, value in self._cells)
                 and not any(cached.cache_info().currsize for cached in self._caches)
             )
         except Exception:  # two tensors have no single answer
@@ -69,13 +82,51 @@ class ModuleState:
                     setattr(owner, name, value)
         for cached in self._caches:
             cached.cache_clear()
+        for cell, value in self._cells:
+            cell.cell_contents = value
         for container, contents in self._contents:
             if not _same(container, contents):
                 container.clear()
-                (container.extend if isinstance(container, list) else container.update)(contents)
+                (container.extend if isinstance(container, list | deque) else container.update)(contents)
 
 
 _known: dict[str, tuple[Any, ModuleState]] = {}
+
+
+def _is_pythons(name: str, value: Any) -> bool:
+    return name.startswith("__") and not isinstance(value, FunctionType)
+
+
+def _reached(values: Iterable[Any], modules: set[str]) -> Iterator[Any]:
+    """Yield the containers, closures and caches that these values lead to.
+
+    The way leads through containers, defaults and variables of functions, and attributes of objects whose classes the
+    author's ``modules`` define.
+    """
+    seen: dict[int, Any] = {}
+    stack = list(values)
+    while stack:
+        value = stack.pop()
+        if id(value) in seen:
+            continue
+        seen[id(value)] = value
+        if isinstance(value, CONTAINERS):
+            yield value
+            items = [*value.values()] if isinstance(value, dict) else [*value]
+            stack += items if len(items) <= MOST_ITEMS else ()
+        elif isinstance(value, CACHED):
+            yield value
+            stack.append(value.__wrapped__)
+        elif isinstance(value, staticmethod | classmethod):
+            stack.append(value.__func__)
+        elif isinstance(value, FunctionType) and value.__module__ in modules:
+            stack += [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
+            for cell in value.__closure__ or ():
+                with contextlib.suppress(ValueError):  # a cell without contents
+                    stack.append(cell.cell_contents)
+                    yield cell
+        elif type(value).__module__ in modules and not isinstance(value, type) and hasattr(value, "__dict__"):
+            stack.append(vars(value))
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -7,8 +7,10 @@ import logging
 import os
 import random
 import sys
+import threading
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 import torch
 
@@ -59,6 +61,20 @@ def settings_kept() -> Iterator[None]:
         if dict(os.environ) != environment:
             os.environ.clear()
             os.environ.update(environment)
+
+
+@contextlib.contextmanager
+def threads_started() -> Iterator[list[str]]:
+    """Collect the names of the Python threads that are started within the context."""
+    found: list[str] = []
+    start = threading.Thread.start
+
+    def noted(thread: threading.Thread) -> None:
+        found.append(thread.name)
+        start(thread)
+
+    with mock.patch.object(threading.Thread, "start", noted):
+        yield found
 
 
 @contextlib.contextmanager

@@ -169,7 +169,7 @@ class Child:
     def _news(self, seconds: float) -> Event:
         seconds = seconds if self._started else max(seconds, START_SECONDS)
         begun = alive = time.monotonic()
-        count = -1
+        count, waited = -1, 0.0
         while True:
             pulse.beat()  # a process that waits for a child of its own has that child's limit
             if self._events.closed:
@@ -184,8 +184,8 @@ class Child:
                 raise self._lost("exit", *_exit_text(code))
             now = time.monotonic()
             if count != self._pulse.count:
-                alive, count = now, self._pulse.count
-            elif now > alive + seconds:
+                alive, count, waited = now, self._pulse.count, tree.waited(self.pid)
+            elif now > alive + seconds + tree.waited(self.pid) - waited:
                 what = f"{self._pulse.calls or 'the plugin'} did not return within {seconds:g} s"
                 raise self._lost("hang", what, f"took longer than {seconds:g} s")
             time.sleep(min(POLL_SECONDS, 0.001 + (now - begun) / 20))

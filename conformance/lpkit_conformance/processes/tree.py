@@ -60,6 +60,14 @@ def marked(folder: str) -> list[int]:
     return found
 
 
+def waited(pid: int) -> float:
+    """Return the seconds for which a process was ready to run and other processes ran; 0 where that is unknown."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, IndexError):
+        return 0.0
+
+
 def own_folder() -> str | None:
     """The folder of the child that this process is, or belongs to; it is removed at the child's end."""
     own = os.environ.get(MARK, "")

@@ -97,6 +97,10 @@ class Subject:
             found = neighbours(case, self.plugin.accepts, self.setup.vocab_size)
         return (*found, *(other for other in others if other.reasoning == case.reasoning))
 
+    def most_outputs(self, variant: int | None) -> int | None:
+        """Return the most output tokens of a request that its case allows; None if it names no limit."""
+        return None if variant is None else self.cases[variant % len(self.cases)].fields.get("max_tokens")
+
     @property
     def with_less(self) -> list[int]:
         """The variants that lack one of the case's ``extra_args``."""

@@ -197,7 +197,7 @@ class _Supervision:
             expected=EXPECTED[loss.kind],
             got=got,
             cause=advice.cause(loss.kind, "loss"),
-            fix="see the line below" if location and loss.kind != "output" else advice.fix(loss.kind, "loss"),
+            fix="see the line below" if location and loss.kind == "exit" else advice.fix(loss.kind, "loss"),
             location=location,
         )
         self._add(CheckResult(*_parts(label), "failed", finding.summary, finding))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lpkit_conformance.processes import supervise
+from lpkit_conformance.processes import supervise, tree
 from lpkit_conformance.processes.supervise import Child, Event, Lost
 from pids import ends, runs
 
@@ -106,6 +106,13 @@ def test_a_loss_is_told_with_its_kind_its_place_and_the_last_line_printed(
     assert stacks in lost.stacks
     assert lost.calls == ("last" if entry == "calls_then_hangs" else "")
     assert time.monotonic() - begun < SECONDS
+
+
+def test_time_in_which_other_processes_ran_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = time.monotonic()
+    monkeypatch.setattr(tree, "waited", lambda pid: min(time.monotonic() - begun, 1.0))
+    assert loss("hangs", None, 0.3).what == "the plugin did not return within 0.3 s"
+    assert time.monotonic() - begun > 1.0
 
 
 def test_imports_are_signs_of_life() -> None:

@@ -320,3 +320,15 @@ class OwnMaxTokens(LastMaxTokens):
         for row, (bias, outputs) in self.rows.items():
             logits[row, 5] += bias * len(outputs)
         return logits
+
+
+@sound("a weight for each token that its limit allows", case={"extra_args": {"bias": 2.5}, "max_tokens": 24})
+class WeighsUpToItsLimit(LastMaxTokens):
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        bias = self.read(params)
+        return None if bias is None else ([bias * n / 10 for n in range(params.max_tokens)], outputs)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (weights, outputs) in self.rows.items():
+            logits[row, 5] += weights[len(outputs)]
+        return logits

@@ -110,3 +110,12 @@ class AddsUp(Simple):
             return logits
 
         return apply
+
+
+@defect("LP303", "leaves the logits alone at every 40th call")
+class SkipsCalls(Bias):
+    calls = 0
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return super().apply(logits) if self.calls % 40 else logits

@@ -11,7 +11,7 @@ from lpkit import v2
 
 from zoo.bases import AfterMarker, Boost, Late, PortableLate, Simple
 from zoo.correct.v1 import Bias, V1Base
-from zoo.registry import defect
+from zoo.registry import defect, sound
 
 
 @defect("LP305", "writes a finite value over its token, masked or not, from the 20th token")
@@ -73,3 +73,11 @@ class LetsTheEndCome(Simple):
             return logits
 
         return apply
+
+
+@sound("forces a token by a huge logit, as vLLM's thinking budget does, after three tokens")
+class ForcesByAHugeLogit(Late):
+    FIRST = 3
+
+    def act(self, row: torch.Tensor, where: int, bias: float) -> None:
+        row[where] = 1e9

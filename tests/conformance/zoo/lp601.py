@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import random
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -13,8 +15,8 @@ from lpkit import v2
 
 from zoo.bases import Boost, Simple
 from zoo.correct.portable_odd import Noisy
-from zoo.correct.v1 import V1Base
-from zoo.registry import defect
+from zoo.correct.v1 import Bias, V1Base
+from zoo.registry import defect, sound
 
 
 @defect("LP601", "seeds with the clock")
@@ -75,3 +77,27 @@ class Unseeded(Simple):
             return logits
 
         return apply
+
+
+@defect("LP601", "acts once a thread has loaded its table")
+class LoadsInAThread(Bias):
+    loaded = False
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        threading.Thread(target=self.load, daemon=True).start()
+
+    def load(self) -> None:
+        time.sleep(0.05)
+        self.loaded = True
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        return super().apply(logits) if self.loaded else logits
+
+
+@sound("waits for the thread that computes")
+class WaitsForAThread(Bias):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        with ThreadPoolExecutor(1) as pool:
+            self.rows = pool.submit(dict, self.rows).result()
+        return super().apply(logits)
