@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import ast
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 
@@ -47,27 +49,7 @@ if TYPE_CHECKING:
     from lpkit_conformance.vllm_api import stub
     from lpkit_conformance.watch import rules
 else:
-    Driver = Host = Subject = Watch = Any  # only annotations have these
-
-    _NAMES = {
-        "lpkit": ("runtime",),
-        "lpkit.runtime.engine": ("v1_async",),
-        "lpkit_conformance": ("verify",),
-        "lpkit_conformance.activity": ("acting", "admission", "stand"),
-        "lpkit_conformance.checks": ("declined", "engine_data", "exact_ids", "hostile", "odd_arguments"),
-        "lpkit_conformance.expectation": ("compare", "distributions", "rank_process", "ranks", "solo", "speculation"),
-        "lpkit_conformance.explanation": (
-            *("changes", "culprit", "fault", "findings", "styles"),
-            *("trace_picture", "writes"),
-        ),
-        "lpkit_conformance.hosts": ("beams", "parts", "recorded", "requests", "v1", "v2"),
-        "lpkit_conformance.instruments": (
-            *("devices", "dispatch", "host_reads", "in_flight"),
-            *("meta_kernels", "operations", "process_settings", "waits"),
-        ),
-        "lpkit_conformance.subject": ("calls",),
-        "lpkit_conformance.vllm_api": ("stub",),
-        "lpkit_conformance.watch": ("rules",),
-    }
+    for _node in ast.walk(ast.parse(Path(__file__).read_text(encoding="utf-8"))):
+        if isinstance(_node, ast.ImportFrom) and _node.col_offset:  # those above
+            globals().update({item.name: Later(f"{_node.module}.{item.name}") for item in _node.names})
     np, torch = Later("numpy"), Later("torch")
-    globals().update({name: Later(f"{room}.{name}") for room, names in _NAMES.items() for name in names})

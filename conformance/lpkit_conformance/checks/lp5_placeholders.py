@@ -25,7 +25,6 @@ from lpkit_conformance.checks.lazily import (
 from lpkit_conformance.discovery.releases import ASYNC_SINCE
 from lpkit_conformance.programs.generate import Arrive, Finish, Program, Step, program
 from lpkit_conformance.results import Failed, NeverActive
-from lpkit_conformance.subject.setup import MAX_MODEL_LEN
 from lpkit_conformance.vllm_api.runners import V1
 
 
@@ -148,7 +147,7 @@ def judge_dependence(subject: Subject) -> None:
     """
     shorter: torch.Tensor | None = None
     for length in LENGTHS:
-        if length >= (subject.most_outputs(0) or MAX_MODEL_LEN):
+        if length >= (subject.most_outputs(0) or subject.setup.world.max_model_len):
             continue
         before, rows = _edits(subject, [*_histories(subject, length), [], [v1_async.PLACEHOLDER] * length])
         known, empty, unknown = rows[:-2], rows[-2:-1], rows[-1:]

@@ -87,14 +87,6 @@ class LP601(Check):
             )
 
 
-OWN_GENERATORS = {
-    "torch": "`torch.Generator`",
-    "random": "`random.Random`",
-    "numpy": "`numpy.random.default_rng`",
-}
-"""Replacements for a library's global generator, for the fix."""
-
-
 class LP602(Check):
     """The plugin does not advance the global random state.
 
@@ -124,26 +116,15 @@ class LP602(Check):
             torch.set_rng_state(mine[0])
             random.setstate(mine[1])
             np.random.set_state(mine[2])
-        changed = [name for name, old, new in zip(OWN_GENERATORS, before, after, strict=True) if old != new]
+        changed = [
+            name for name, old, new in zip(("torch", "random", "numpy"), before, after, strict=True) if old != new
+        ]
         if changed:
             summary = f"the plugin drew from the global generator of {' and '.join(changed)}"
-            own = " and a ".join(OWN_GENERATORS[name] for name in changed)
+            own = " and a ".join(advice.fix(name, self.code) for name in changed)
             fix = f"draw from a {own} of your own, seeded from the request"
             raise Failed(summary, expected="an unchanged state", got="a changed state", fix=fix)
         return None
-
-
-KEPT = {
-    "requests": (
-        "request that it has served",
-        "forget a request when its row is removed or replaced (V1), or its slot is reused (V2)",
-    ),
-    "arguments": (
-        "argument that it has been given",
-        "give the cache a bound: `functools.lru_cache(maxsize=...)`",
-    ),
-}
-"""The data that an instance keeps if it grows with equal requests, or only with different arguments; and the fix."""
 
 
 class LP603(Check):
@@ -166,17 +147,16 @@ class LP603(Check):
         if not _grows(sizes):
             self._judge_resident(subject)
             return None
-        whose, fix = KEPT["requests" if _grows(self._sizes(subject, most=ENOUGH)) else "arguments"]
+        whose = "request" if _grows(self._sizes(subject, most=ENOUGH)) else "argument"
         raise Failed(
-            f"the instance keeps data of every {whose}",
+            f"the instance keeps data of every {whose} that it has {'served' if whose == 'request' else 'been given'}",
             {"objects held": " -> ".join(map(str, sizes[-3:])), "requests": f"{CHURN} between two measurements"},
             "no growth",
             f"{(sizes[-1] - sizes[-2]) / CHURN:.1f} objects per request",
-            fix=fix,
+            fix=advice.fix(whose, self.code),
         )
 
-    @staticmethod
-    def _judge_resident(subject: Subject) -> None:
+    def _judge_resident(self, subject: Subject) -> None:
         """Fail if a request departs from its solo run while many with different arguments arrive and leave."""
         own = replace(subject, relatives=(subject.setup.case, *relatives_of(subject, range(1, PASSING + 1))))
         own.plugin.restore_modules()
@@ -197,8 +177,8 @@ class LP603(Check):
                     {"token id": str(mismatch.token), "output tokens": str(observation.step - 1)},
                     f"{mismatch.expected:g}",
                     f"{mismatch.got:g}",
-                    cause="a table of bounded size has dropped, or given to another one, what a running request uses",
-                    fix="keep what a running request uses with its row or slot, whatever a table of all of them drops",
+                    cause=advice.cause("dropped", self.code),
+                    fix=advice.fix("dropped", self.code),
                 )
 
     @staticmethod
