@@ -10,7 +10,7 @@ from typing import IO, Any, NamedTuple
 from lpkit_conformance.catalogue import by_code
 from lpkit_conformance.report.excerpt import excerpt
 from lpkit_conformance.report.terminal import one_line, show_coloured
-from lpkit_conformance.results import CheckResult, Finding, Report, Status, TargetResult
+from lpkit_conformance.results import NEEDS, CheckResult, Finding, Report, Status, TargetResult
 from lpkit_conformance.settings.hosts import in_words
 
 
@@ -35,6 +35,9 @@ SILENT: tuple[Status, ...] = ("skipped", "blocked")
 """Statuses of checks that did not run."""
 SHOWN: tuple[Status, ...] = ("failed", "unexpected_pass", "error", "expected", "advice")
 """Statuses that need attention, the most urgent first."""
+
+CONSTRUCTS = frozenset({"LP001", "LP101"})
+"""Checks of a class without which no other check can say anything."""
 
 MOST_LABELS = 6
 MOST_ARGUMENTS = 4
@@ -192,7 +195,10 @@ def summary(target: TargetResult) -> Iterator[str]:
                 reasons.setdefault(check.message, []).append(check.label)
         for reason, labels in reasons.items():
             more = [f"and {len(labels) - MOST_LABELS} more"] * (len(labels) > MOST_LABELS)
-            yield f"  {status} ({one_line(reason)}): {', '.join([*labels[:MOST_LABELS], *more])}"
+            roots = reason.removeprefix(NEEDS).split(", ")
+            runs = more and reason.startswith(NEEDS) and CONSTRUCTS.isdisjoint(roots)
+            how = f" (run them: {' '.join(f'--ignore {root}' for root in roots)})" if runs else ""
+            yield f"  {status} ({one_line(reason)}): {', '.join([*labels[:MOST_LABELS], *more])}{how}"
     for note in target.notes:
         yield f"  note: {one_line(note)}"
     if target.error:

@@ -194,6 +194,12 @@ def test_the_summary_counts_what_ran_and_says_why_the_rest_did_not() -> None:
     assert lines[-2:] == [f"  could not judge: {one_line(NASTY)}", "ERROR  theirs"]
 
 
+@pytest.mark.parametrize(("root", "runs"), [("LP202", True), ("LP101", False)])
+def test_many_blocked_checks_name_the_option_that_runs_them(root: str, runs: bool) -> None:
+    blocked = [CheckResult(f"LP2{n}", "some", "v1", "blocked", f"needs {root}") for n in range(10, 20)]
+    assert (f", and 4 more (run them: --ignore {root})\n" in written("plain", of(*blocked))) is runs
+
+
 def test_verbose_lists_every_check_and_the_time_of_each_family() -> None:
     text = written("plain", verbose=True)
     for check in CHECKS:
