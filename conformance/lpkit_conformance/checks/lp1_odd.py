@@ -125,7 +125,7 @@ class LP113(Check):
     It returns True for some request of the case. lpkit logs an exception in ``admit``, ``new_req_logits_processor`` or
     ``concerns`` and serves the request without the plugin. The case's own requests must raise no exception. Odd
     arguments may raise ``ValueError``, which declines the request on purpose. But a list that ``validate_params``
-    accepts must fit into its column.
+    accepts must fit into its column. vLLM's own adapter also drops a callable that is false in a boolean context.
 
     Why: the engine keeps running, and requests of this kind are silently served without the plugin.
 
@@ -138,7 +138,18 @@ class LP113(Check):
 
     def run(self, subject: Subject) -> str | None:
         if not any(hasattr(subject.plugin.cls, declared) for declared in ("stage", "wraps")):
-            raise Skipped("not a class of lpkit's: its exceptions reach the engine")
+            made, line = findings.callable_of(subject)
+            if made is None or made:
+                raise Skipped("not a class of lpkit's: its exceptions reach the engine")
+            raise Failed(
+                "what `new_req_logits_processor` makes is false, so vLLM takes it for None",
+                {"case": subject.setup.case.text},
+                "a callable that is true in a boolean context",
+                f"a {type(made).__qualname__} for which `bool()` is False",
+                cause="a callable with a length of 0, or a `__bool__` that says so",
+                fix="define `__bool__` to return True, or return a function",
+                location=line,
+            )
         tried = 0
         driver, last = parts.drive(subject, 2), ""
         answers: list[object] = []

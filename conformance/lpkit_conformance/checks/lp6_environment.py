@@ -89,10 +89,10 @@ def origin(subject: Subject) -> str | None:
     given = subject.plugin.target
     path, _, name = given.rpartition(":")
     if path.endswith(".py"):  # the file may set up what the class uses, and define none of it
-        file = str(Path(path).resolve())
-        for module in [found for found in sys.modules.values() if getattr(found, "__file__", None) == file]:
-            if getattr(module, name, None) is subject.plugin.cls:
-                return f"{file}:{name}"
+        path = str(Path(path).resolve())
+        loaded = [module for module in sys.modules.values() if getattr(module, "__file__", None) == path]
+        if any(getattr(module, name, None) is subject.plugin.cls for module in loaded):
+            return f"{path}:{name}"
     with contextlib.suppress(Exception):  # it may be any name; a file would be imported again
         if ".py" not in given and resolve_target(given) is subject.plugin.cls:
             return given

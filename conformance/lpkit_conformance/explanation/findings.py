@@ -75,7 +75,7 @@ def settings_of(subject: Subject) -> dict[str, Any]:
 
 def raised(cls: Any, error: PluginError, operations: tuple[str, ...] = ()) -> Finding:
     """A finding for a plugin that raised, or returned an invalid value; it has a fix if the error leaves no doubt."""
-    cause, fix = read(error.exception, error.summary)
+    cause, fix = read(error.exception, error.summary, error.__cause__)
     return Finding(
         summary=f"{error.method} {error.summary}",
         where={"method": error.method},
@@ -119,22 +119,23 @@ def method_location(cls: Any, name: str) -> str:
 
 def at_fault(subject: Subject, name: str) -> str:
     """``file:line`` of the author's method; for ``apply`` of a request-level adapter, of the callable that edits."""
-    callable_line = "" if name != "apply" or own_line(subject.plugin.cls, name) else _callable_line(subject)
+    callable_line = "" if name != "apply" or own_line(subject.plugin.cls, name) else callable_of(subject)[1]
     return callable_line or method_location(subject.plugin.cls, name)
 
 
-def _callable_line(subject: Subject) -> str:
-    """Of what an adapter makes for a request of the case; empty for other classes, and if it makes nothing."""
-    if not own_line(subject.plugin.cls, "new_req_logits_processor"):
-        return ""
-    with contextlib.suppress(Exception):  # whatever the plugin raises: a line is being looked for
-        made = drive(subject).processor.new_req_logits_processor(subject.params(0))
-        while isinstance(made, functools.partial):
-            made = made.func
-        called = made if inspect.isroutine(made) else type(made).__call__
-        path = inspect.getsourcefile(called) or ""
-        return f"{path}:{inspect.getsourcelines(called)[1]}" if is_authors(path) else ""
-    return ""
+def callable_of(subject: Subject) -> tuple[Any, str]:
+    """Return what an adapter makes for a request of the case, and its ``file:line``; None for other classes."""
+    made: Any = None
+    if own_line(subject.plugin.cls, "new_req_logits_processor"):
+        with contextlib.suppress(Exception):  # whatever the plugin raises: a line is being looked for
+            made = drive(subject).processor.new_req_logits_processor(subject.params(0))
+            called = made
+            while isinstance(called, functools.partial):
+                called = called.func
+            called = called if inspect.isroutine(called) else type(called).__call__
+            path = inspect.getsourcefile(called) or ""
+            return made, f"{path}:{inspect.getsourcelines(called)[1]}" if is_authors(path) else ""
+    return made, ""
 
 
 def own_line(cls: Any, name: str) -> str:

@@ -28,5 +28,5 @@ def test_a_file_that_only_sets_up_a_class_is_the_target_of_another_process(tmp_p
     file = tmp_path / "sets_up_bias.py"
     file.write_text("from zoo.correct.v1 import Bias\n", encoding="utf-8")
     target = f"{file}:Bias"
-    assert resolve_target(target).cls is Bias
+    assert resolve_target(target) is Bias
     assert origin(Subject.of(target, Bias, "v1", Case())) == target

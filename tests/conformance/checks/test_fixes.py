@@ -13,6 +13,7 @@ import zoo
 from lpkit_conformance.explanation.advice import fix
 from lpkit_conformance.testing import compute_check
 from zoo.arguments import MIN_P
+from zoo.bases import Simple
 from zoo.correct.portable import PortableMinP
 from zoo.correct.v1 import Bias
 from zoo.lp102 import OnlyMine
@@ -123,7 +124,17 @@ class RaisesOnMasks(Bias):
         return super().apply(logits)
 
 
+class ThirdWithADefault(Simple):
+    def make(self, amount: float, params: Any) -> Any:
+        def apply(output_ids: list[int], logits: torch.Tensor, by: float = 1.0) -> torch.Tensor:
+            logits[5] += amount * by
+            return logits
+
+        return apply
+
+
 FIXES = [
+    ("LP301", ThirdWithADefault, "functools.partial"),
     ("LP001", PlainObject, "derive it from"),
     ("LP001", PlainObject(), "point the entry point at the class"),
     ("LP101", NoArguments, "(vllm_config, device, is_pin_memory)"),
@@ -162,8 +173,8 @@ FIXES = [
 
 @pytest.mark.parametrize(("code", "target", "fix"), FIXES, ids=lambda item: getattr(item, "__name__", str(item)[:30]))
 def test_a_finding_says_what_to_change_by_its_evidence(code: str, target: Any, fix: str) -> None:
-    case = next((specimen.case.fields for specimen in zoo.DEFECTS if specimen.target is target), Bias.CASE)
-    found = compute_check(code, target, case=case)
+    case = next((specimen.case.fields for specimen in zoo.DEFECTS if specimen.target is target), None)
+    found = compute_check(code, target, case=case or getattr(target, "CASE", Bias.CASE))
     assert found.status == "failed", found.message
     assert found.finding is not None
     assert fix in found.finding.fix

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+from typing import Any
+
 import lpkit
 import torch
 
 from zoo.arguments import VOCAB
 from zoo.correct.portable import PortableBias
-from zoo.registry import defect
+from zoo.correct.v1 import V1Base
+from zoo.registry import defect, sound
 
 
 @defect("LP113", "looks at the prompt, which is not there on V2 and for embeddings")
@@ -46,3 +50,50 @@ class ListsWithoutLimit(lpkit.LogitsProcessor):
 
     def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
         logits[self.tokens[rows]] = logits[self.tokens[rows]] - 5.0
+
+
+class VllmsAdapter(V1Base):
+    """Takes its callables as vLLM's ``AdapterLogitsProcessor`` does."""
+
+    CASE = {"extra_args": {"bias": 2.5}}
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        made = self.new_req_logits_processor(params)
+        return functools.partial(made, outputs) if made else None
+
+    def new_req_logits_processor(self, params: Any) -> Any:
+        bias = self.read(params)
+        return None if bias is None else WithALength(bias)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, call in self.rows.items():
+            logits[row] = call(logits[row])
+        return logits
+
+
+class WithALength(list[int]):
+    """A callable with a length."""
+
+    def __init__(self, bias: float) -> None:
+        super().__init__()
+        self.bias = bias
+
+    def __call__(self, output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
+        return logits.index_add(0, torch.tensor([5]), torch.tensor([self.bias]))
+
+
+class TrueWithALength(WithALength):
+    def __bool__(self) -> bool:
+        return True
+
+
+@defect("LP113", "makes callables with a length of 0, which vLLM's adapter takes for None")
+class MakesFalseCallables(VllmsAdapter):
+    pass
+
+
+@sound("makes callables with a length that are true")
+class MakesTrueCallables(VllmsAdapter):
+    def new_req_logits_processor(self, params: Any) -> Any:
+        bias = self.read(params)
+        return None if bias is None else TrueWithALength(bias)

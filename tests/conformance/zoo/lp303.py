@@ -10,7 +10,7 @@ import torch
 from lpkit import v2
 
 from zoo.bases import Counter, CountsCalls, Dense, Late, Simple
-from zoo.correct.v1 import ByHand
+from zoo.correct.v1 import Bias, ByHand
 from zoo.correct.v1_history import History
 from zoo.registry import defect
 
