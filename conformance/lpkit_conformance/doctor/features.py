@@ -8,7 +8,7 @@ from lpkit_conformance.discovery.installed import DiscoveredPlugin
 from lpkit_conformance.doctor.issue import Issue
 from lpkit_conformance.doctor.situation import Situation
 from lpkit_conformance.facts.vllm import VLLM, in_short
-from lpkit_conformance.vllm_api.runners import V1
+from lpkit_conformance.vllm_api.runners import V1, V2
 
 
 def verification(situation: Situation) -> Iterator[Issue]:
@@ -51,6 +51,19 @@ def suffix(situation: Situation) -> Iterator[Issue]:
             f"{situation.label} does not start with speculative method 'suffix'",
             "It needs Arctic Inference, which is not installed here.",
             "pip install arctic-inference, or use another method",
+        )
+
+
+def own_sampler(situation: Situation) -> Iterator[Issue]:
+    """A model of diffusion, whose sampler takes the place of V2's."""
+    loaded = situation.choice.loads and not situation.choice.refusal and (situation.installed or situation.passed)
+    if loaded and situation.runner == V2 and "diffusion-config" in situation.serving.options:
+        yield Issue(
+            "sampler-replaced",
+            "error",
+            f"{situation.label} constructs custom processors for this model, and never applies them",
+            "With --diffusion-config, the model samples by itself: requests are validated and served without them.",
+            "Do not rely on custom processors for a model of diffusion",
         )
 
 

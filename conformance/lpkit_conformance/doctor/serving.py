@@ -16,7 +16,10 @@ from lpkit_conformance.discovery.releases import Demands, Release
 from lpkit_conformance.errors import UsageError
 from lpkit_conformance.facts.vllm import VLLM
 
-_JSON = ("speculative-config", "watermark-config", "attention-config", "kv-transfer-config", "compilation-config")
+_JSON = (
+    *("speculative-config", "watermark-config", "attention-config", "kv-transfer-config", "compilation-config"),
+    "diffusion-config",
+)
 """Options that hold an object, as JSON or field by field: ``--speculative-config.method suffix``."""
 
 _MANY = ("logits-processors",)
@@ -31,6 +34,7 @@ _SHORT = {
     "-tp": "tensor-parallel-size",
     "-ac": "attention-config",
     "-cc": "compilation-config",
+    "-dc": "diffusion-config",
 }
 
 _READ = (

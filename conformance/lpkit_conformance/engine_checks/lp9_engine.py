@@ -202,7 +202,7 @@ class LP905(EngineCheck):
     Fix: raise ``ValueError`` from a classmethod ``validate_params`` that every instance's class inherits.
     """
 
-    code, name = "LP905", "engine-refuses"
+    code, name, requires = "LP905", "engine-refuses", ("LP901", "LP902")
     step = "sending bad arguments"
 
     def run(self, evidence: Evidence) -> str | None:

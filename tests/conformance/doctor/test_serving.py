@@ -245,6 +245,13 @@ class TestRunner:
 
 
 class TestFeatures:
+    @pytest.mark.parametrize(("option", "told"), [("-dc", ["sampler-replaced"]), ("-cc", [])])
+    def test_a_model_that_samples_by_itself_applies_no_processor(
+        self, site: Place, option: str, told: list[str]
+    ) -> None:
+        report = site.plugin(PORTABLE).examine(release="0.32.0", command=(*SERVE, option, "{}"))
+        assert codes(report, "error") == told
+
     def test_synthetic_acceptance_is_a_problem(self, site: Place) -> None:
         draft = '{"method": "eagle", "rejection_sample_method": "synthetic"}'
         report = site.plugin(PORTABLE).examine(release="0.32.0", command=(*SERVE, "--speculative-config", draft))
