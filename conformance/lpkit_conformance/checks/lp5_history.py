@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 
 from lpkit_conformance.checks.base import EVERY_METHOD, STATE, Check
 from lpkit_conformance.checks.ladder import LadderCheck, mixed_arrivals
-from lpkit_conformance.checks.lazily import Subject, compare, findings, hostile, parts, runtime, solo, v1
+from lpkit_conformance.checks.lazily import Subject, compare, findings, hostile, parts, requests, runtime, solo, v1
 from lpkit_conformance.checks.lp1_odd import invalid
 from lpkit_conformance.discovery.releases import NO_PROMPT_IDS_SINCE
 from lpkit_conformance.programs.generate import Arrive, Finish, Program, Step, program
 from lpkit_conformance.results import Failed
+from lpkit_conformance.subject import worlds
 from lpkit_conformance.vllm_api.runners import V1
 
 
@@ -68,10 +70,15 @@ class LP503(Check):
         return None
 
 
+LIFE = 1000
+"""Steps of a request that has the engine to itself."""
+
+
 class LP504(Check):
     """State depends only on the requests in the batch.
 
-    A new instance that gets the rows of a running batch as additions gives the same logits.
+    A new instance that gets the rows of a running batch as additions gives the same logits. So it does for a request
+    that has been alone for up to 1,000 steps.
 
     Why: state that depends on how the batch came about is lost when a request is preempted, and cannot be restored.
 
@@ -89,14 +96,33 @@ class LP504(Check):
             found = compare.first_difference(seen.before, solo.fresh_batch(subject, actives, seen), seen.after)
             if found is None or seen.rows[found[0]].discarded:
                 continue
-            row, token, expected, got, _ = found
-            raise Failed(
-                f"request {seen.rows[row].request} gets different logits than in a new instance with the same batch",
-                {"row": str(row), "step": str(seen.step), "token id": str(token)},
-                f"{expected:g}",
-                f"{got:g}",
-            )
+            request = seen.rows[found[0]].request
+            raise self._failed(request, "in a new instance with the same batch", seen.step, found)
+        if subject.setup.turn[0] == 0:
+            self._live(subject.having(world=worlds.LONG))
         return None
+
+    def _live(self, subject: Subject) -> None:
+        """Serve one request without an update, and compare at powers of two, where counters and buffers end."""
+        driver, request = parts.drive(subject), requests.make_active(subject, Arrive("life", 0)).request
+        for before, after in parts.alone(subject, driver, request, "life", 0, LIFE, new=True):
+            age = len(request.output_token_ids)
+            if age & (age - 1) == 0 or age == LIFE - 1:
+                anew = parts.drive(subject)
+                same = copy.copy(request)
+                same.output_token_ids = list(request.output_token_ids)
+                anew.begin(entering=[same])
+                found = compare.first_difference(before, anew.step(before, [same]), after)
+                if found is not None:
+                    raise self._failed("life", f"when it is preempted and resumes after {age} tokens", age + 1, found)
+
+    @staticmethod
+    def _failed(request: str, where: str, step: int, found: tuple[int, int, float, float, str]) -> Failed:
+        row, token, expected, got, _ = found
+        summary = f"request {request} gets different logits than {where}"
+        return Failed(
+            summary, {"row": str(row), "step": str(step), "token id": str(token)}, f"{expected:g}", f"{got:g}"
+        )
 
 
 class LP506(LadderCheck):

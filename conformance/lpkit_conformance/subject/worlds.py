@@ -103,6 +103,13 @@ SPECULATING = World("drafts of which some are not verified, under asynchronous s
 
 BEYOND = World("prompt ids outside the vocabulary", beyond=True)
 
+LONG = World(
+    "requests of 1,030 output tokens",
+    max_model_len=2048,
+    outputs=1030,
+    fix="size buffers by `max_model_len`, or grow them",
+)
+
 WORLDS = (
     World(
         "a vocabulary that is not a multiple of 32",
@@ -110,12 +117,7 @@ WORLDS = (
         may_refuse=True,
         fix="take the vocabulary's size from the logits, and round what holds whole words of 32 tokens up",
     ),
-    World(
-        "requests of 1,030 output tokens",
-        max_model_len=2048,
-        outputs=1030,
-        fix="size buffers by `max_model_len`, or grow them",
-    ),
+    LONG,
     World(
         "a request of 20,000 output tokens",  # whether that raises: what is compared takes as long again for each
         max_model_len=20_600,

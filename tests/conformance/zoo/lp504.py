@@ -9,7 +9,7 @@ from lpkit.v1 import BatchUpdate
 
 from zoo.correct.v1 import ByHand
 from zoo.correct.v1_history import History
-from zoo.registry import defect
+from zoo.registry import defect, sound
 
 
 @defect("LP504", "a latch that the logits of an earlier step set; it survives preemption by id(params)")
@@ -64,3 +64,28 @@ class ParksOne(ByHand):
         for row, (weight, outputs, start, _) in self.rows.items():
             logits[row, 3 + (len(outputs) - start) % 12] += weight
         return logits
+
+
+@sound("tallies its outputs as they come")
+class Tallies(History):
+    MOST = 2**31
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        weight = self.read(params)
+        return None if weight is None else [weight, outputs, len(outputs), len(outputs)]
+
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        super().update_state(batch_update)
+        for state in self.rows.values():
+            if len(state[1]) != state[3]:
+                state[2:] = (state[2] + len(state[1]) - state[3]) % self.MOST, len(state[1])
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (weight, _, tally, _) in self.rows.items():
+            logits[row, 3 + tally // 50 % 12] += weight
+        return logits
+
+
+@defect("LP504", "tallies its outputs in a byte")
+class TalliesInAByte(Tallies):
+    MOST = 256
