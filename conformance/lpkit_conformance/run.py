@@ -256,6 +256,8 @@ def plan_for(options: Options, project: Project | None) -> Plan:
         seed=options.seed,
         device=resolve_device(options.device),
         environment=project.environment if project else {},
+        model=project.model if project else {},
+        tokenizer=project.tokenizer if project else "",
     )
     if options.release:
         rules = rules_of(options.release)

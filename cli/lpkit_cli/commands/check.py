@@ -177,6 +177,8 @@ def check(
 
     Replays recorded engine traces and generated programs and compares every request with the same request
     alone. Exit code 0: conformant; 1: a check failed; 2: could not run, or no case made the plugin act.
+
+    A project's [tool.lpkit] gives cases, environment variables, and the model and tokenizer that the plugin needs.
     """
     from lpkit.interfaces import lookup
 

@@ -64,7 +64,11 @@ class LP101(Check):
         if isinstance(error.__cause__, OSError):
             return "open no files and no connections in the constructor: load what a request needs when one needs it"
         if "NoneType" in error.summary or "SimpleNamespace" in error.summary:
-            return "a field of the configuration may be missing or may be None, as without a tokenizer: ask before use"
+            return (
+                "a field of the configuration may be missing or may be None, as without a tokenizer: ask before use. "
+                "What your model has is given in pyproject.toml: `[tool.lpkit] model = { name = value }`, or "
+                '`tokenizer = "folder"`'
+            )
         return "correct the line: the constructor must work in every engine, whether or not a request uses the plugin"
 
 

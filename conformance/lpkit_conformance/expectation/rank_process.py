@@ -44,6 +44,8 @@ def ask(second: Child, target: str, subject: Subject) -> None:
         "max_num_seqs": setup.max_num_seqs,
         "seed": setup.seed,
         "words": setup.words,
+        "model": dict(setup.model),
+        "tokenizer": setup.tokenizer,
         "foreign": subject.foreign,
         "device": str(setup.device),
         "path": import_path(),
@@ -106,6 +108,8 @@ def work(parent: Parent) -> None:
             seed=job["seed"],
             world=SECOND_RANK,
             vocabulary=tuple(job["words"]),
+            model=job["model"],
+            tokenizer=job["tokenizer"],
             others=tuple(map(Case.parse, job["others"])),
         )
         parent.answer(choices(replace(subject, foreign=tuple(job["foreign"])), rank=1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from lpkit_conformance.errors import UsageError
 from lpkit_conformance.facts.vllm import Release
@@ -29,6 +30,8 @@ class Plan:
         trace: replay only this recorded trace, in this pattern, in the single selected check.
         release: apply the rules of this release of vLLM; None: of the newest.
         environment: variables that are set before the plugin is imported.
+        model: fields of the model's configuration.
+        tokenizer: the folder of the model's tokenizer; empty: lpkit makes one.
         bystanders: processes that this process, not the plugin, has started; None: those running when the checks begin.
     """
 
@@ -50,6 +53,8 @@ class Plan:
     trace: tuple[str, str] | None = None
     release: Release | None = None
     environment: dict[str, str] = field(default_factory=dict)
+    model: dict[str, Any] = field(default_factory=dict)
+    tokenizer: str = ""
     bystanders: frozenset[int] | None = None
 
     def wants(self, code: str) -> bool:

@@ -19,7 +19,17 @@ from lpkit.interfaces.lookup import GROUP
 from lpkit_conformance.errors import ProjectError, UsageError
 from lpkit_conformance.settings.hosts import HOSTS
 
-KEYS = ("cases", "hosts", "vocab_size", "max_num_seqs", "expected_failures", "against", "environment")
+KEYS = (
+    "cases",
+    "hosts",
+    "vocab_size",
+    "max_num_seqs",
+    "expected_failures",
+    "against",
+    "environment",
+    "model",
+    "tokenizer",
+)
 
 
 @dataclass(frozen=True)
@@ -57,6 +67,8 @@ class Project:
     name: str = ""
     against: tuple[Against, ...] = ()
     environment: dict[str, str] = field(default_factory=dict)
+    model: dict[str, Any] = field(default_factory=dict)
+    tokenizer: str = ""
 
     def owns(self, target: str) -> bool:
         """True if the settings apply to this target: an entry point, a file or a module of the project."""
@@ -109,6 +121,8 @@ def find(folder: Path) -> Project | None:
         str(_table(path, data, "project").get("name", "")),
         tuple(_against(path, item) for item in _list(path, settings, "against")),
         _environment(path, settings.get("environment", {})),
+        _table(path, settings, "model"),
+        _tokenizer(path, settings.get("tokenizer", "")),
     )
 
 
@@ -168,6 +182,13 @@ def _environment(path: Path, value: object) -> dict[str, str]:
     if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
         raise ProjectError(f"{path}: [tool.lpkit] environment must be a table of name = string, not {value!r}")
     return {str(name): text for name, text in value.items()}
+
+
+def _tokenizer(path: Path, value: object) -> str:
+    folder = path.parent / value if isinstance(value, str) else None
+    if folder is None or not folder.is_dir():
+        raise ProjectError(f"{path}: [tool.lpkit] tokenizer must be a folder with tokenizer.json, not {value!r}")
+    return str(folder.resolve()) if value else ""
 
 
 def _against(path: Path, value: object) -> Against:

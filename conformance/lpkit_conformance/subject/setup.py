@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, TypeVar
@@ -42,6 +42,8 @@ class Setup:
         others: further given cases, which share batches with this case.
         program: run only this program, in checks that run programs.
         trace: replay only this recorded trace, in this pattern.
+        model: fields of the model's configuration, in addition to lpkit's.
+        tokenizer: the folder of the model's tokenizer; empty: lpkit makes one.
         bystanders: child processes that the plugin did not start.
         second: a process started ahead, for comparison with this process.
     """
@@ -59,6 +61,8 @@ class Setup:
     others: tuple[Case, ...] = ()
     program: Program | None = None
     trace: tuple[str, str] | None = None
+    model: Mapping[str, Any] = field(default_factory=dict)
+    tokenizer: str = ""
     bystanders: frozenset[int] = frozenset()
     second: Child | None = None
 
@@ -80,7 +84,7 @@ class Setup:
     def config(self, max_num_seqs: int | None = None) -> Any:
         """Return the ``vllm_config`` that the plugin's constructor gets."""
         # A model's vocabulary is often larger than its tokenizer's, and a large tokenizer takes long to load.
-        folder = tokenizer_folder(min(self.vocab_size, MOST_WITH_WORDS), self.words)
+        folder = self.tokenizer or tokenizer_folder(min(self.vocab_size, MOST_WITH_WORDS), self.words)
         config = make_config(
             max_num_seqs=max_num_seqs or self.max_num_seqs,
             vocab_size=self.vocab_size,
@@ -91,5 +95,6 @@ class Setup:
             device=self.device,
         )
         config.model_config.lpkit_tokenizer = partial(load, folder)
+        vars(config.model_config.hf_config).update(self.model)
         self.world.furnish(config)
         return config

@@ -223,6 +223,8 @@ class Session:
                     others=(*requests.cases[:nth], *requests.cases[nth + 1 :], *plan.others),
                     program=plan.program,
                     trace=plan.trace,
+                    model=plan.model,
+                    tokenizer=plan.tokenizer,
                     bystanders=self._bystanders | started,
                     second=self.second,
                 ),

@@ -31,6 +31,8 @@ FULL = Plan(
     bystanders=frozenset({7}),
     quick=True,
     environment={"A": "b"},
+    model={"think_end_id": 7},
+    tokenizer="folder",
 )
 
 

@@ -45,6 +45,8 @@ hosts = ["v2"]
 vocab_size = 1024
 max_num_seqs = 16
 environment = {MY_TABLE = "a.json"}
+model = {think_end_id = 7}
+tokenizer = "."
 [tool.lpkit.expected_failures]
 LP202 = "known"
 lp203 = {reason = "later", until = 2031-02-03}
@@ -53,6 +55,7 @@ lp203 = {reason = "later", until = 2031-02-03}
     assert found.cases == ({"extra_args": {"bias": 1.5}}, {"temperature": 0.5})
     assert (found.hosts, found.vocab_size, found.max_num_seqs) == (("v2",), 1024, 16)
     assert found.environment == {"MY_TABLE": "a.json"}
+    assert (found.model, found.tokenizer) == ({"think_end_id": 7}, str(tmp_path.resolve()))
     assert found.expected == (
         ExpectedFailure("LP202", "known"),
         ExpectedFailure("LP203", "later", datetime.date(2031, 2, 3)),
@@ -68,6 +71,9 @@ lp203 = {reason = "later", until = 2031-02-03}
         ("[tool]\nlpkit = 3", "tool.lpkit must be a table"),
         ('[project.entry-points]\n"vllm.logits_processors" = 1', "must be a table"),
         ("[tool.lpkit]\ncase = []", "unknown key 'case'; did you mean 'cases'?"),
+        ("[tool.lpkit]\ntokeniser = 'x'", "unknown key 'tokeniser'; did you mean 'tokenizer'?"),
+        ("[tool.lpkit]\ntokenizer = 'x'", "tokenizer must be a folder with tokenizer.json, not 'x'"),
+        ("[tool.lpkit]\nmodel = 3", "model must be a table"),
         ("[tool.lpkit]\nzzz = []", "unknown key 'zzz'; known: cases, hosts"),
         ("[tool.lpkit]\ncases = {extra_args = {}}", "cases must be a list, not dict"),
         ('[tool.lpkit]\nhosts = "v1"', "hosts must be a list, not str"),
