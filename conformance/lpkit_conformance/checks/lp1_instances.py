@@ -1,4 +1,4 @@
-"""LP1: the constructor accepts the engine's arguments, and instances share nothing."""
+"""LP1: the constructor accepts the engine's arguments, instances share nothing, and no method raises."""
 
 from __future__ import annotations
 
@@ -7,18 +7,12 @@ from dataclasses import replace
 from lpkit.loading import CONSTRUCTORS
 
 from lpkit_conformance.checks.base import EVERY_METHOD, STATE, Check
-from lpkit_conformance.checks.ladder import mixed_arrivals, parted
-from lpkit_conformance.checks.lazily import Host, Subject, calls, compare, findings, parts, torch
+from lpkit_conformance.checks.ladder import everyday, mixed_arrivals, parted
+from lpkit_conformance.checks.lazily import Host, Subject, calls, compare, findings, parts, torch, verify
+from lpkit_conformance.explanation import advice
 from lpkit_conformance.programs.generate import Arrive, Op, Step
 from lpkit_conformance.results import Failed, NeverActive, Skipped
 from lpkit_conformance.settings.hosts import EXPORT
-
-ONLY_THERE = "on vLLM the constructor works: it needs something that other engines do not give it"
-
-DO_WITHOUT = (
-    "take what only vLLM has (an end token, the limits of its scheduler) when a request needs it, and "
-    "leave the row unchanged where it is missing"
-)
 
 
 def constructs_on(subject: Subject) -> bool:
@@ -52,7 +46,8 @@ class LP101(Check):
             except calls.PluginError as error:
                 finding = findings.raised(subject.plugin.cls, error)
                 if subject.setup.host == EXPORT and constructs_on(subject.having(host=subject.setup.interface)):
-                    raise Failed(replace(finding, cause=ONLY_THERE, fix=DO_WITHOUT)) from error
+                    cause, fix = advice.cause("elsewhere", self.code), advice.fix("elsewhere", self.code)
+                    raise Failed(replace(finding, cause=cause, fix=fix)) from error
                 raise Failed(replace(finding, fix=finding.fix or self._fix(subject, error))) from error
         return None
 
@@ -61,18 +56,9 @@ class LP101(Check):
         if error.exception == "TypeError" and "argument" in error.summary:
             signature = CONSTRUCTORS[subject.setup.interface]
             return f"accept what the engine passes on {subject.setup.host.upper()}: `{signature}`"
-        if isinstance(error.__cause__, OSError):
-            return "open no files and no connections in the constructor: load what a request needs when one needs it"
-        if "NoneType" in error.summary or "SimpleNamespace" in error.summary:
-            return (
-                "a field of the configuration may be missing or may be None, as without a tokenizer: ask before use. "
-                "What your model has is given in pyproject.toml: `[tool.lpkit] model = { name = value }`, or "
-                '`tokenizer = "folder"`'
-            )
-        return "correct the line: the constructor must work in every engine, whether or not a request uses the plugin"
-
-
-SHARED = "state that belongs to the class, the module or a default value instead of the instance"
+        missing = "NoneType" in error.summary or "SimpleNamespace" in error.summary
+        key = "files" if isinstance(error.__cause__, OSError) else "field" if missing else "any engine"
+        return advice.fix(key, LP101.code)
 
 
 class LP108(Check):
@@ -114,7 +100,7 @@ class LP108(Check):
                 except calls.PluginError as error:
                     finding = findings.raised(subject.plugin.cls, error)
                     summary = f"while another instance is in use, {finding.summary}"
-                    raise Failed(replace(finding, summary=summary, cause=SHARED)) from error
+                    raise Failed(replace(finding, summary=summary, cause=advice.cause("shared", "LP108"))) from error
         if all(torch.equal(seen.before, seen.after) for runs in expected for seen in runs):
             raise NeverActive
         return None
@@ -137,5 +123,24 @@ class LP108(Check):
             },
             f"{expected:g}, as without the other instance",
             f"{got:g}",
-            cause=SHARED,
+            cause=advice.cause("shared", "LP108"),
         )
+
+
+class LP109(Check):
+    """No method raises an exception or hangs in everyday steps.
+
+    Requests with and without the plugin arrive, get tokens and leave, in mixed batches and in batches of a single kind.
+    Exceptions that need rarer events are reported by the checks about those events.
+
+    Why: vLLM catches no exception of a logits processor. The first one stops the engine and fails every request on it.
+
+    Fix: correct the line where it is raised. Often this line assumes a dictionary key, an argument or a row. Requests
+    without your arguments pass through it as well.
+    """
+
+    code, name, requires, own_exceptions = "LP109", "raises-nothing", ("LP101",), EVERY_METHOD
+
+    def run(self, subject: Subject) -> str | None:
+        verify.survive(subject, everyday())
+        return None

@@ -172,7 +172,7 @@ class LP113(Check):
         for served in odd_arguments.odd_served(subject):
             tried += served.refusal is None
             if served.declined and (served.too_long or not isinstance(served.declined, ValueError)):
-                fix = LIMIT_IT if served.too_long else ""
+                fix = advice.fix("too long", self.code) if served.too_long else ""
                 raise _declined(f"a request with {served.argument}", served.declined, fix)
         return f"{tried} requests"
 
@@ -190,12 +190,6 @@ class LP113(Check):
             if subject.setup.interface == V1 and not is_before(subject.plugin.release, NO_PROMPT_IDS_SINCE):
                 params = subject.params(variant)
                 yield f"a request without prompt ids {use}", runtime.Request("embeds", params, None, prompt_len=5)
-
-
-LIMIT_IT = (
-    "limit the list where it is declared: `lpkit.Field(max_length=...)`, at most the `limit` of `lpkit.ragged`, 1,024 "
-    "by default: then `validate_params` refuses a longer one, and the client is told"
-)
 
 
 def _declined(kind: str, error: BaseException, fix: str = "") -> Failed:

@@ -22,6 +22,7 @@ from lpkit_conformance.checks.lazily import (
     writes,
 )
 from lpkit_conformance.discovery.releases import VALIDATED_SINCE
+from lpkit_conformance.explanation import advice
 from lpkit_conformance.programs.generate import Arrive, Op, Step
 from lpkit_conformance.results import Failed, Finding, Skipped
 from lpkit_conformance.settings.cases import make_params
@@ -226,9 +227,6 @@ class LP105(Check):
         return None
 
 
-TOO_STRICT = "the plugin compares types too strictly, for example with `is True`"
-
-
 class LP106(Check):
     """The case is accepted, and has the same effect after a round trip through JSON.
 
@@ -247,9 +245,10 @@ class LP106(Check):
         spoken = copy.deepcopy(plain)
         if spoken.get("extra_args"):
             spoken["extra_args"] = _as_msgpack(spoken["extra_args"])
+        strict = advice.cause("strict", self.code), advice.fix("strict", self.code)
         ways = (
             ("as written", plain, "the plugin does not accept this case", "correct the case, or accept it"),
-            ("after JSON and msgpack", spoken, TOO_STRICT, "accept 0 and 1 for bools, and lists for tuples and sets"),
+            ("after JSON and msgpack", spoken, *strict),
         )
         for how, fields, cause, fix in ways:
             error = subject.plugin.refusal(make_params(copy.deepcopy(fields)))
@@ -272,8 +271,8 @@ class LP106(Check):
                 {"case": subject.setup.case.text},
                 f"the logits for extra_args {plain['extra_args']!r}",
                 f"different logits for extra_args {spoken['extra_args']!r}",
-                cause=TOO_STRICT,
-                fix="accept 0 and 1 for bools, and lists for tuples and sets",
+                cause=advice.cause("strict", self.code),
+                fix=advice.fix("strict", self.code),
                 location=findings.method_location(subject.plugin.cls, STATE[subject.setup.host]),
             )
 

@@ -14,6 +14,7 @@ from lpkit.loading import resolve_target
 from lpkit_conformance.checks.base import Check
 from lpkit_conformance.checks.ladder import mixed_arrivals, observed, parted
 from lpkit_conformance.checks.lazily import Subject, calls, rank_process, ranks
+from lpkit_conformance.explanation import advice
 from lpkit_conformance.instruments.clocks import jumping_clock
 from lpkit_conformance.processes import tree
 from lpkit_conformance.programs.generate import Finish, Step
@@ -21,8 +22,6 @@ from lpkit_conformance.results import Failed, Skipped
 
 GRACE_SECONDS = 1.0
 """Seconds for processes that are about to end."""
-
-CAUSE = "the order of a set, hash() of a string, id(), or a number, a time or a process id read at import"
 
 
 class LP604(Check):
@@ -72,14 +71,14 @@ class LP604(Check):
                     where,
                     "equal logits",
                     f"different logits; in this short run both ranks choose token {first} all the same",
-                    cause=CAUSE,
+                    cause=advice.cause("processes", self.code),
                 )
             raise Failed(
                 f"two ranks choose different tokens from step {found.step} on",
                 where,
                 "the same token on every rank",
                 f"token {first} on the first rank, token {second_token} on the second",
-                cause=CAUSE,
+                cause=advice.cause("processes", self.code),
             )
         return None
 
