@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -11,7 +10,7 @@ from lpkit import v2
 
 from zoo.bases import Boost, Simple
 from zoo.correct.v1 import Bias, V1Base
-from zoo.registry import defect, sound
+from zoo.registry import defect
 
 
 @defect("LP108", "state in a class attribute")
@@ -74,35 +73,3 @@ class CountsInADefault(Bias):
         state = super().enter(params, prompt, outputs)
         seen[0] += state is not None
         return state and (state[0], state[1] + seen[0] / 100)
-
-
-class Tables:
-    """An object with a table that it makes once, as a module holds it."""
-
-    table: torch.Tensor | None = None
-
-    def get(self, vocab: int, device: torch.device) -> torch.Tensor:
-        if self.table is None:
-            self.table = torch.arange(vocab, device=device)
-        return self.table
-
-
-TABLES = Tables()
-ORDERED: OrderedDict[str, torch.Tensor] = OrderedDict()
-
-
-@sound("tables for the engine's vocabulary and device in a default argument, in an object and in a dict of the module")
-class CachesTables(Bias):
-    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
-        super().__init__(vllm_config, device, is_pin_memory)
-        self.vocab = vllm_config.model_config.get_vocab_size()
-
-    def table(self, kept: dict[str, torch.Tensor] = {}) -> torch.Tensor:  # noqa: B006
-        ids = TABLES.get(self.vocab, self.device)
-        kept.setdefault("even", ids % 2 == 0)
-        return ORDERED.setdefault("ids", torch.where(kept["even"], ids, ids))
-
-    def apply(self, logits: torch.Tensor) -> torch.Tensor:
-        for row, (where, bias) in self.rows.items():
-            logits[row] += torch.where(self.table() == where, bias, 0.0)
-        return logits

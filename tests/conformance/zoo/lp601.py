@@ -7,7 +7,6 @@ import random
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -16,7 +15,7 @@ from lpkit import v2
 from zoo.bases import Boost, Simple
 from zoo.correct.portable_odd import Noisy
 from zoo.correct.v1 import Bias, V1Base
-from zoo.registry import defect, sound
+from zoo.registry import defect
 
 
 @defect("LP601", "seeds with the clock")
@@ -93,11 +92,3 @@ class LoadsInAThread(Bias):
 
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         return super().apply(logits) if self.loaded else logits
-
-
-@sound("waits for the thread that computes")
-class WaitsForAThread(Bias):
-    def apply(self, logits: torch.Tensor) -> torch.Tensor:
-        with ThreadPoolExecutor(1) as pool:
-            self.rows = pool.submit(dict, self.rows).result()
-        return super().apply(logits)

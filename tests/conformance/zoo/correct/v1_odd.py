@@ -154,32 +154,42 @@ class SharesEntries(Bias):
         self.table[found] = list(found)
 
 
-_by_size: dict[int, torch.Tensor] = {}
+class Tables:
+    """An object with a table that it makes once, as a module holds it."""
+
+    table: torch.Tensor | None = None
+
+    def get(self, vocab: int, device: torch.device) -> torch.Tensor:
+        if self.table is None:
+            self.table = torch.arange(vocab, device=device)
+        return self.table
 
 
-_first: torch.Tensor | None = None
+TABLES = Tables()
+ORDERED: OrderedDict[str, torch.Tensor] = OrderedDict()
 
 
 @contextmanager
 def _new_process() -> Iterator[None]:
     """As nothing has been cached yet."""
-    global _first
-    _first = None
-    _by_size.clear()
+    TABLES.table = None
+    ORDERED.clear()
+    (CachesInTheModule.table.__defaults__ or ())[0].clear()
     yield
 
 
-@sound("tensors cached in the module, by size alone: a process has one device", surroundings=_new_process)
+@sound("tables in a default argument, an object and the module: a process has one engine", surroundings=_new_process)
 class CachesInTheModule(Bias):
+    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
+        super().__init__(vllm_config, device, is_pin_memory)
+        self.vocab = vllm_config.model_config.get_vocab_size()
+
+    def table(self, kept: dict[str, torch.Tensor] = {}) -> torch.Tensor:  # noqa: B006
+        return kept.setdefault("ids", ORDERED.setdefault("ids", TABLES.get(self.vocab, self.device)))
+
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
-        global _first
-        if _first is None:
-            _first = torch.zeros(1, device=logits.device)
-        vocab = logits.shape[1]
-        if vocab not in _by_size:
-            _by_size[vocab] = torch.arange(vocab, device=logits.device)
         for row, (where, bias) in self.rows.items():
-            logits[row] = torch.where(_by_size[vocab] == where, logits[row] + bias, logits[row] + _first)
+            logits[row] += torch.where(self.table() == where, bias, 0.0)
         return logits
 
 
