@@ -11,6 +11,7 @@ from lpkit_conformance.checks.base import STATE, Check
 from lpkit_conformance.checks.lazily import Host, Subject, calls, compare, parts, verify
 from lpkit_conformance.explanation.hazards import Hazard
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Program, Step, program
+from lpkit_conformance.results import Failed
 
 
 class LadderCheck(Check):
@@ -62,6 +63,15 @@ def parted(first: Iterable[calls.Observation], second: Iterable[calls.Observatio
         if bool(unlike.any()):
             return one.step, compare.first_row(unlike)
     return None
+
+
+def differing(
+    summary: str, where: dict[str, str], found: tuple[int, int, float, float, str], cause: str = "", fix: str = ""
+) -> Failed:
+    """Return the failure for a row that is not as expected; ``found``: its first difference."""
+    row, token, expected, got, _ = found
+    where = {"row": str(row), **where, "token id": str(token)}
+    return Failed(summary, where, f"{expected:g}", f"{got:g}", cause=cause, fix=fix)
 
 
 def everyday() -> Program:

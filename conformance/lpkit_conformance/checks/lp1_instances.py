@@ -7,7 +7,7 @@ from dataclasses import replace
 from lpkit.loading import CONSTRUCTORS
 
 from lpkit_conformance.checks.base import EVERY_METHOD, STATE, Check
-from lpkit_conformance.checks.ladder import everyday, mixed_arrivals, parted
+from lpkit_conformance.checks.ladder import differing, everyday, mixed_arrivals, parted
 from lpkit_conformance.checks.lazily import Host, Subject, calls, compare, findings, parts, torch, verify
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.programs.generate import Arrive, Op, Step
@@ -81,50 +81,35 @@ class LP108(Check):
         )
         steps = (Step(),) * 3
 
-        def alone(party: tuple[Op, ...]) -> list[calls.Observation]:
+        def served(party: tuple[Op, ...]) -> list[calls.Observation]:
             with subject.as_imported():
                 return list(parts.default_host(subject, 8).run((*party, *steps)))
 
-        expected = [alone(party) for party in parties]
-        if any(parted(run, alone(party)) for run, party in zip(expected, parties, strict=True)):
+        expected = [served(party) for party in parties]
+        if any(parted(run, served(party)) for run, party in zip(expected, parties, strict=True)):
             raise Skipped("the plugin is not reproducible, which LP601 judges")
+        shared = advice.cause("shared", self.code)
         hosts: list[Host] = []
-        for number, step in enumerate(steps):
-            if number < len(parties):  # the second is made while the first is in use
-                hosts.append(parts.default_host(subject, 8))
-            for instance, host in enumerate(hosts):
-                arrivals = parties[instance] if host.step == 0 else ()
-                try:
+        try:
+            for number, step in enumerate(steps):
+                if number < len(parties):  # the second is made while the first is in use
+                    hosts.append(parts.default_host(subject, 8))
+                for instance, host in enumerate(hosts):
+                    arrivals = parties[instance] if host.step == 0 else ()
                     for seen in host.run((*arrivals, step)):
-                        self._compare(instance, expected[instance][host.step - 1], seen)
-                except calls.PluginError as error:
-                    finding = findings.raised(subject.plugin.cls, error)
-                    summary = f"while another instance is in use, {finding.summary}"
-                    raise Failed(replace(finding, summary=summary, cause=advice.cause("shared", "LP108"))) from error
+                        alone = expected[instance][host.step - 1]
+                        if found := compare.first_difference(alone.before, alone.after, seen.after):
+                            who = seen.rows[found[0]].request
+                            summary = f"request {who} gets different logits while another instance is in use"
+                            where = {"request": who, "instance": str(instance + 1), "step": str(seen.step)}
+                            raise differing(summary, where, found, shared)
+        except calls.PluginError as error:
+            finding = findings.raised(subject.plugin.cls, error)
+            summary = f"while another instance is in use, {finding.summary}"
+            raise Failed(replace(finding, summary=summary, cause=shared)) from error
         if all(torch.equal(seen.before, seen.after) for runs in expected for seen in runs):
             raise NeverActive
         return None
-
-    @staticmethod
-    def _compare(instance: int, alone: calls.Observation, seen: calls.Observation) -> None:
-        found = compare.first_difference(alone.before, alone.after, seen.after)
-        if found is None:
-            return
-        row, token, expected, got, _ = found
-        item = seen.rows[row]
-        raise Failed(
-            f"request {item.request} gets different logits while another instance is in use",
-            {
-                "request": item.request,
-                "instance": str(instance + 1),
-                "row": str(row),
-                "step": str(seen.step),
-                "token id": str(token),
-            },
-            f"{expected:g}, as without the other instance",
-            f"{got:g}",
-            cause=advice.cause("shared", "LP108"),
-        )
 
 
 class LP109(Check):

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from lpkit_conformance.checks.base import STATE, Check
+from lpkit_conformance.checks.ladder import differing
 from lpkit_conformance.checks.lazily import (
     Subject,
     calls,
@@ -110,16 +111,10 @@ def _compare(there: Subject, peers: Subject) -> None:
             before, after = together[step]
             found = compare.first_difference(before[row : row + 1], alone[row][step][1], after[row : row + 1])
             if found is not None:
-                _, token, expected, got, _ = found
                 case = None if variant is None else there.cases[variant % len(there.cases)]
                 use = f"with {case.text}" if case else "without the plugin"
-                raise Failed(
-                    f"in an engine with {world.name}, a request {use} gets different logits than {world.peer}",
-                    {"engine": world.name, "token id": str(token)},
-                    f"{expected:g}",
-                    f"{got:g}",
-                    fix=world.fix,
-                )
+                summary = f"in an engine with {world.name}, a request {use} gets different logits than {world.peer}"
+                raise differing(summary, {"engine": world.name, "row": str(row)}, found, fix=world.fix)
 
 
 DIFFERENT = 300

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from lpkit_conformance.checks.base import EVERY_METHOD, STATE, Check
-from lpkit_conformance.checks.ladder import LadderCheck, mixed_arrivals
+from lpkit_conformance.checks.ladder import LadderCheck, differing, mixed_arrivals
 from lpkit_conformance.checks.lazily import (
     Subject,
     compare,
@@ -110,7 +110,8 @@ class LP504(Check):
             if found is None or seen.rows[found[0]].discarded:
                 continue
             request = seen.rows[found[0]].request
-            raise self._failed(request, "in a new instance with the same batch", seen.step, found)
+            summary = f"request {request} gets different logits than in a new instance with the same batch"
+            raise differing(summary, {"step": str(seen.step)}, found)
         if subject.setup.turn[0] == 0:
             self._live(subject.having(world=worlds.LONG))
         return None
@@ -127,15 +128,8 @@ class LP504(Check):
                 anew.begin(entering=[same])
                 found = compare.first_difference(before, anew.step(before, [same]), after)
                 if found is not None:
-                    raise self._failed("life", f"when it is preempted and resumes after {age} tokens", age + 1, found)
-
-    @staticmethod
-    def _failed(request: str, where: str, step: int, found: tuple[int, int, float, float, str]) -> Failed:
-        row, token, expected, got, _ = found
-        summary = f"request {request} gets different logits than {where}"
-        return Failed(
-            summary, {"row": str(row), "step": str(step), "token id": str(token)}, f"{expected:g}", f"{got:g}"
-        )
+                    summary = f"a request gets different logits than when it resumes after {age} tokens"
+                    raise differing(summary, {"step": str(age + 1)}, found)
 
 
 class LP506(LadderCheck):
