@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 from lpkit.runtime import Request
 
-from lpkit_conformance.explanation.findings import at_fault
+from lpkit_conformance.explanation.findings import method_location
+from lpkit_conformance.explanation.writes import Writes
 from lpkit_conformance.hosts.base import Watch
 from lpkit_conformance.results import Failed
 from lpkit_conformance.subject.subject import Subject
@@ -36,7 +38,9 @@ def leaving(
     @contextmanager
     def watch(method: str, args: tuple[Any, ...]) -> Iterator[None]:
         before = shared(method, args)
-        yield
+        followed = Writes("", 0)
+        with followed.around(method, args, partial(shared, method, args)) if before else nullcontext():
+            yield
         after = shared(method, args) if before else {}
         for name, value in before.items():
             if not _same(value, after[name]):
@@ -46,7 +50,7 @@ def leaving(
                     _shown(value, after[name]),
                     _shown(after[name], value),
                     fix=fix.format(name=name),
-                    location=at_fault(subject, method),
+                    location=str(followed.last or "") or method_location(subject.plugin.cls, method),
                 )
 
     return watch

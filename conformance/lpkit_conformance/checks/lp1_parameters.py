@@ -218,11 +218,14 @@ class LP105(Check):
                 )
         for served in odd_arguments.odd_served(subject):
             if served.changed is not None:
+                again = subject.completed(copy.deepcopy(served.params))
+                again.extra_args = copy.deepcopy(served.changed)
                 raise Failed(
                     f"the plugin changed the request's SamplingParams, with {served.argument}",
                     {"argument": served.argument},
                     expected=f"extra_args {served.changed!r}"[:300],
                     got=f"extra_args {dict(served.params.extra_args or {})!r}"[:300],
+                    location=changing(subject, again, 0),
                 )
         return None
 

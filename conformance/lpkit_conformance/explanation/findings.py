@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import functools
 import inspect
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from lpkit_conformance.activity.search import SOON
 from lpkit_conformance.expectation.compare import Mismatch
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.explanation.exceptions import read
-from lpkit_conformance.hosts import PluginError, drive
+from lpkit_conformance.hosts import PluginError, default_host
 from lpkit_conformance.instruments.author_lines import is_authors
-from lpkit_conformance.programs.generate import Arrive, Finish, Op, Preempt, Swap
+from lpkit_conformance.instruments.edits import NoteEdits
+from lpkit_conformance.programs.generate import Arrive, Finish, Op, Preempt, Step, Swap
 from lpkit_conformance.results import Finding
 from lpkit_conformance.subject.subject import Subject
 
@@ -118,9 +119,28 @@ def method_location(cls: Any, name: str) -> str:
 
 
 def at_fault(subject: Subject, name: str) -> str:
-    """``file:line`` of the author's method; for ``apply`` of a request-level adapter, of the callable that edits."""
-    callable_line = "" if name != "apply" or own_line(subject.plugin.cls, name) else callable_of(subject)[1]
-    return callable_line or method_location(subject.plugin.cls, name)
+    """``file:line`` of the author's method; for ``apply``, of the line that edits a row of the first case."""
+    return (_editing_line(subject) if name == "apply" else "") or method_location(subject.plugin.cls, name)
+
+
+def _editing_line(subject: Subject) -> str:
+    """``file:line`` of the last edit of a lone request's row in its first step with one; empty if it has none soon."""
+    line = ""
+
+    @contextlib.contextmanager
+    def watch(method: str, args: tuple[Any, ...]) -> Iterator[None]:
+        nonlocal line
+        with NoteEdits(args[0], 0) if method == "apply" else contextlib.nullcontext() as notes:
+            yield
+        line = notes.edited if notes else line
+
+    with contextlib.suppress(Exception):  # whatever the plugin raises: a line is being looked for
+        host = default_host(subject, 1)
+        with host.driver.watched(watch):
+            for _ in host.run([Arrive("a", 0), Step(SOON)]):
+                if line:
+                    break
+    return line
 
 
 def callable_of(subject: Subject) -> tuple[Any, str]:
