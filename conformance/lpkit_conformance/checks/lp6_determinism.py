@@ -8,11 +8,25 @@ import sys
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from lpkit_conformance.checks.base import STATE, Check
 from lpkit_conformance.checks.ladder import mixed_arrivals, observed, parted
-from lpkit_conformance.checks.lazily import Subject, compare, np, parts, process_settings, solo, torch
+from lpkit_conformance.checks.lazily import (
+    Host,
+    Subject,
+    compare,
+    culprit,
+    module_state,
+    np,
+    parts,
+    process_settings,
+    solo,
+    state,
+    torch,
+    writes,
+)
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Step
 from lpkit_conformance.results import Failed
@@ -148,12 +162,15 @@ class LP603(Check):
             self._judge_resident(subject)
             return None
         whose = "request" if _grows(self._sizes(subject, most=ENOUGH)) else "argument"
+        name, line = self._growing(subject)
         raise Failed(
             f"the instance keeps data of every {whose} that it has {'served' if whose == 'request' else 'been given'}",
             {"objects held": " -> ".join(map(str, sizes[-3:])), "requests": f"{CHURN} between two measurements"},
             "no growth",
             f"{(sizes[-1] - sizes[-2]) / CHURN:.1f} objects per request",
+            cause=f"`{name}` grows" if name not in ("", culprit.CALLABLES) else "",
             fix=advice.fix(whose, self.code),
+            location=line,
         )
 
     def _judge_resident(self, subject: Subject) -> None:
@@ -181,6 +198,24 @@ class LP603(Check):
                     fix=advice.fix("dropped", self.code),
                 )
 
+    def _growing(self, subject: Subject) -> tuple[str, str]:
+        """Return the name of the state that grows most, and ``file:line`` of the last write that let it grow."""
+        subject.plugin.restore_modules()
+        host = parts.default_host(subject, AT_ONCE)
+        _churn(subject, host, 0)
+        root = state.State.of(host.processor, list(module_state.owners(subject.plugin.cls)))
+
+        def size(name: str) -> int:
+            return _objects([root.get(name)], host.processor)
+
+        before = {name: size(name) for name in root.places}
+        _churn(subject, host, 1)
+        name = max(before, key=lambda name: size(name) - before[name])
+        followed = writes.Writes(name, -1)
+        with host.driver.watched(lambda method, args: followed.around(method, args, partial(size, name))):
+            _churn(subject, host, 2)
+        return (name, str(followed.last)) if followed.last else ("", "")
+
     @staticmethod
     def _sizes(subject: Subject, other_arguments: bool = False, most: int = BLOCKS) -> list[int]:
         """Measure the state after each block of requests: three blocks, and up to ``most`` while it grows."""
@@ -188,22 +223,26 @@ class LP603(Check):
         host = parts.default_host(subject, AT_ONCE)
         sizes: list[int] = []
         while len(sizes) < 3 or (len(sizes) < most and _grows(sizes)):
-            start = len(sizes) * CHURN
-            numbers = range(start + 1, start + CHURN + 1)
-            if other_arguments:
-                host.serve(replace(subject, relatives=(subject.setup.case, *relatives_of(subject, numbers))))
-            for i in range(start, start + CHURN, AT_ONCE):
-                # A few tokens each: what is kept of every history grows too.
-                names = [f"r{n}" for n in range(i, i + AT_ONCE)]
-                arrivals = [Arrive(name, n) for n, name in enumerate(names, i)]
-                for _ in host.run([*arrivals, Step(CHURN_STEPS), *map(Finish, names)]):
-                    pass
-            # The same requests are the last in every row before each look.
-            last = [f"last {n} of {start}" for n in range(AT_ONCE)]
-            for _ in host.run([*(Arrive(name, 0, 5) for name in last), Step(2), *map(Finish, last)]):
-                pass
+            _churn(subject, host, len(sizes), other_arguments)
             sizes.append(held(host.processor))
         return sizes
+
+
+def _churn(subject: Subject, host: Host, block: int, other_arguments: bool = True) -> None:
+    """Serve a block of requests, and then the same few as after each block: these are the last in every row."""
+    start = block * CHURN
+    if other_arguments:
+        numbers = range(start + 1, start + CHURN + 1)
+        host.serve(replace(subject, relatives=(subject.setup.case, *relatives_of(subject, numbers))))
+    for i in range(start, start + CHURN, AT_ONCE):
+        # A few tokens each: what is kept of every history grows too.
+        names = [f"r{n}" for n in range(i, i + AT_ONCE)]
+        arrivals = [Arrive(name, n) for n, name in enumerate(names, i)]
+        for _ in host.run([*arrivals, Step(CHURN_STEPS), *map(Finish, names)]):
+            pass
+    last = [f"last {n} of {start}" for n in range(AT_ONCE)]
+    for _ in host.run([*(Arrive(name, 0, 5) for name in last), Step(2), *map(Finish, last)]):
+        pass
 
 
 def relatives_of(subject: Subject, numbers: Iterable[int]) -> list[Case]:
@@ -219,16 +258,22 @@ def _grows(sizes: list[int]) -> bool:
 
 def held(processor: Any) -> int:
     """Objects in the containers that an instance reaches: through its attributes, its class and its module."""
-    seen: set[int] = set()
-    count = 0
-    stack: list[Any] = [vars(processor) if hasattr(processor, "__dict__") else {}]
+    cached = 0
+    reached: list[Any] = [vars(processor) if hasattr(processor, "__dict__") else {}]
     for owner in (type(processor), sys.modules.get(type(processor).__module__)):
         for value in vars(owner).values() if owner else ():
             if isinstance(value, dict | list | set | deque):
-                stack.append(value)
+                reached.append(value)
             elif hasattr(value, "cache_info"):  # functools.cache
                 info = value.cache_info()
-                count += info.currsize if info.maxsize is None else 0
+                cached += info.currsize if info.maxsize is None else 0
+    return cached + _objects(reached, processor)
+
+
+def _objects(stack: list[Any], processor: Any) -> int:
+    """Objects in these containers, and in all that they hold; ``processor``: objects of its package are opened, too."""
+    seen: set[int] = set()
+    count = 0
     while stack:
         item = stack.pop()
         if id(item) in seen:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import inspect
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -14,7 +15,7 @@ from lpkit_conformance.activity.search import SOON
 from lpkit_conformance.expectation.compare import Mismatch
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.explanation.exceptions import read
-from lpkit_conformance.hosts import PluginError, default_host
+from lpkit_conformance.hosts import PluginError, default_host, drive
 from lpkit_conformance.instruments.author_lines import is_authors
 from lpkit_conformance.instruments.edits import NoteEdits
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Preempt, Step, Swap

@@ -101,6 +101,7 @@ def test_a_fix_is_for_its_reader_and_the_line_is_the_statement_or_the_books(
         ("adapter-CountsItsCalls", "LP303", "self.calls += 1"),
         ("adapter-OwnTemperature", "LP306", "return (logits - logits.max())"),
         ("adapter-AppendsGuess", "LP502", "output_ids[-1:] = "),
+        ("v1-KeepsALog", "LP603", "self.log = ["),
         ("v1-PopsRemoved", "LP507", "update.removed.pop()"),
         ("v1-SortsTheClientsList", "LP105", "ids.sort()"),
         ("v1-GreenListOfPlaceholders", "LP508", "logits[row, torch.randperm("),
