@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from lpkit.loading import CONSTRUCTORS
 
 from lpkit_conformance.checks.base import EVERY_METHOD, STATE, Check
 from lpkit_conformance.checks.ladder import differing, everyday, mixed_arrivals, parted
-from lpkit_conformance.checks.lazily import Host, Subject, calls, compare, findings, parts, torch, verify
+from lpkit_conformance.checks.lazily import (
+    Host,
+    Subject,
+    calls,
+    compare,
+    findings,
+    module_state,
+    parts,
+    state,
+    torch,
+    verify,
+    writes,
+)
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.programs.generate import Arrive, Op, Step
 from lpkit_conformance.results import Failed, NeverActive, Skipped
@@ -102,7 +115,9 @@ class LP108(Check):
                             who = seen.rows[found[0]].request
                             summary = f"request {who} gets different logits while another instance is in use"
                             where = {"request": who, "instance": str(instance + 1), "step": str(seen.step)}
-                            raise differing(summary, where, found, shared)
+                            raise Failed(
+                                replace(differing(summary, where, found, shared).finding, location=_sharing(subject))
+                            )
         except calls.PluginError as error:
             finding = findings.raised(subject.plugin.cls, error)
             summary = f"while another instance is in use, {finding.summary}"
@@ -110,6 +125,19 @@ class LP108(Check):
         if all(torch.equal(seen.before, seen.after) for runs in expected for seen in runs):
             raise NeverActive
         return None
+
+
+def _sharing(subject: Subject) -> str:
+    """Return ``file:line`` of the last write of an instance to its class or modules; empty if there is none."""
+    followed = writes.Writes("", -1)
+    with subject.as_imported():
+        host = parts.default_host(subject, 8)
+        held = state.State.of(host.processor, list(module_state.owners(subject.plugin.cls)))
+        names = [name for name in held.places if not name.startswith("self.")]
+        with host.driver.watched(partial(followed.around, value=lambda: [held.get(name) for name in names])):
+            for _ in host.run((*mixed_arrivals(4), Step(2))):
+                pass
+    return str(followed.last or "")
 
 
 class LP109(Check):

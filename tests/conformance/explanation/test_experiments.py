@@ -105,7 +105,7 @@ def test_a_fix_is_for_its_reader_and_the_line_is_the_statement_or_the_books(
         ("v1-PopsRemoved", "LP507", "update.removed.pop()"),
         ("v1-SortsTheClientsList", "LP105", "ids.sort()"),
         ("v1-GreenListOfPlaceholders", "LP508", "logits[row, torch.randperm("),
-        ("adapter-ClassCache", "LP108", "def new_req_logits_processor("),
+        ("adapter-ClassCache", "LP108", "self.cache[len(self.cache)] = amount"),
         ("v1-ShortIds", "LP221", "def apply("),
     ],
 )
