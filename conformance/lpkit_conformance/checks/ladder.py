@@ -66,12 +66,17 @@ def parted(first: Iterable[calls.Observation], second: Iterable[calls.Observatio
 
 
 def differing(
-    summary: str, where: dict[str, str], found: tuple[int, int, float, float, str], cause: str = "", fix: str = ""
+    summary: str,
+    where: dict[str, str],
+    found: tuple[int, int, float, float, str],
+    cause: str = "",
+    fix: str = "",
+    location: str = "",
 ) -> Failed:
     """Return the failure for a row that is not as expected; ``found``: its first difference."""
     row, token, expected, got, _ = found
     where = {"row": str(row), **where, "token id": str(token)}
-    return Failed(summary, where, f"{expected:g}", f"{got:g}", cause=cause, fix=fix)
+    return Failed(summary, where, f"{expected:g}", f"{got:g}", cause=cause, fix=fix, location=location)
 
 
 def everyday() -> Program:

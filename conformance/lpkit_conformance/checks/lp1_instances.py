@@ -115,9 +115,7 @@ class LP108(Check):
                             who = seen.rows[found[0]].request
                             summary = f"request {who} gets different logits while another instance is in use"
                             where = {"request": who, "instance": str(instance + 1), "step": str(seen.step)}
-                            raise Failed(
-                                replace(differing(summary, where, found, shared).finding, location=_sharing(subject))
-                            )
+                            raise differing(summary, where, found, shared, location=_sharing(subject))
         except calls.PluginError as error:
             finding = findings.raised(subject.plugin.cls, error)
             summary = f"while another instance is in use, {finding.summary}"

@@ -106,7 +106,7 @@ def test_a_fix_is_for_its_reader_and_the_line_is_the_statement_or_the_books(
         ("v1-SortsTheClientsList", "LP105", "ids.sort()"),
         ("v1-GreenListOfPlaceholders", "LP508", "logits[row, torch.randperm("),
         ("adapter-ClassCache", "LP108", "self.cache[len(self.cache)] = amount"),
-        ("v1-ShortIds", "LP221", "def apply("),
+        ("v1-ShortIds", "LP221", "logits[row, last] -= weight"),
     ],
 )
 def test_a_finding_without_a_row_names_what_edits_unless_what_makes_it_is_at_fault(
