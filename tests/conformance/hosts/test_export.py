@@ -11,7 +11,7 @@ import pytest
 import torch
 import zoo
 from lpkit_conformance.bench.child import BenchPlan
-from lpkit_conformance.checks.lp1_instances import ONLY_THERE
+from lpkit_conformance.explanation.advice import cause
 from lpkit_conformance.failures import from_json, to_text
 from lpkit_conformance.hosts.beams import BeamsHost
 from lpkit_conformance.hosts.export import ExportProgramHost
@@ -123,7 +123,7 @@ def test_what_only_vllm_gives_a_constructor_is_named_as_the_cause() -> None:
     assert compute_check("LP101", NeedsEndToken, host="v1").status == "passed"
     found = compute_check("LP101", NeedsEndToken, host="export").finding
     assert found is not None
-    assert found.cause == ONLY_THERE
+    assert found.cause == cause("elsewhere", "LP101")
     assert "when a request needs it" in found.fix
 
 
