@@ -97,8 +97,6 @@ SOFTLY = """
 EARLY = "behaviour or LP104 or LP201 or LP202 or LP204"
 """Some of a project's own tests; they run the suite as far as LP204."""
 
-TARGETS = ("OldTarget", "never_twice", "make", "Boost")
-
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -117,7 +115,7 @@ def old(sources: str, elsewhere: Path) -> dict[str, str]:
     return {"PYTHONPATH": os.pathsep.join((sources, str(elsewhere)))}
 
 
-@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("name", ["OldTarget", "never_twice", "Boost"])
 def test_it_imports_the_target_and_keeps_the_style_rules(new, tmp_path: Path, name: str) -> None:
     new("my-proc", "--wrap", f"old_package.old:{name}")
     project = tmp_path / "my-proc"
@@ -220,11 +218,9 @@ def test_the_wrapped_distribution_is_a_dependency_and_its_own_entry_point_is_war
     ("options", "message"),
     [
         (["--wrap", "old_package.old:OldTraget"], "Did you mean 'OldTarget'"),
-        (["--wrap", "old_package.odl:OldTarget"], "there is no module 'old_package.odl'"),
         (["--wrap", "lpkit:LogitsProcessor"], "runs on both of vLLM's runners already"),
         (["--wrap", "OldTarget"], "is not of the form module:Class"),
         (["--wrap", "old_package.old:OldTarget", "--style", "request"], "--wrap and --style exclude each other"),
-        (["--wrap", "old_package.old:OldTarget", "--case", "{"], "case is not JSON"),
         (["--wrap", "old_package.old:OldTarget", "--case", '{"extra_args": {"a": null}}'], "cannot hold null"),
         (["--case", "{}"], "--case is for --wrap"),
     ],

@@ -20,7 +20,6 @@ RNG = "tests/sdk/test_rng.py"
         ("sdk/lpkit/rng.py", RNG, LINES),
         ("conformance/lpkit_conformance/programs/shrink.py", "tests/conformance/test_verify.py", RNG),
         ("tests/conformance/zoo/lp201.py", LINES, RNG),
-        (RNG, RNG, LINES),
     ],
 )
 def test_a_test_is_as_near_as_its_imports(file: str, near: str, far: str) -> None:
