@@ -13,7 +13,7 @@ import torch
 
 from lpkit import kernels
 from lpkit.kernels import fused
-from lpkit.kernels.recording import MOST_COMPARED, StandIn
+from lpkit.kernels.recording import StandIn
 from lpkit.rng import mix
 
 __all__ = [
@@ -30,7 +30,12 @@ _BASE = 0x9E3779B97F4A7C15 - 2**64
 _NOWHERE = 0xD1B54A32D192ED03 - 2**64
 
 
-def match_lengths(tokens: torch.Tensor, lengths: torch.Tensor, since: torch.Tensor | None = None) -> torch.Tensor:
+def match_lengths(
+    tokens: torch.Tensor,
+    lengths: torch.Tensor,
+    since: torch.Tensor | None = None,
+    breaks: torch.Tensor | None = None,
+) -> torch.Tensor:
     """For each position, count the tokens before it that equal the end of the history.
 
     The result is the largest k with ``tokens[i - k : i] == tokens[L - k : L]``. So ``tokens[i]`` followed the last time
@@ -45,10 +50,16 @@ def match_lengths(tokens: torch.Tensor, lengths: torch.Tensor, since: torch.Tens
         lengths: int64 ``[n]``, length of each history.
         since: int64 ``[n]``, may be negative; only tokens before a position that stand at ``>= since`` count, e.g.
             ``rows.prompt_len``. None: all.
+        breaks: bool ``[n, W]``; tokens that no match contains. None: none.
 
     Returns:
         int64 ``[n, W]``; 0 where nothing matches, and from the end of the history on.
     """
+    if isinstance(tokens, StandIn):
+        return tokens.kernels.match_lengths(tokens, lengths, since, breaks)
+    if breaks is not None:  # such a token equals only itself
+        itself = torch.arange(-2, -2 - tokens.shape[1], -1, device=tokens.device)
+        tokens = torch.where(breaks, itself, tokens)
     if (few := fused.few_for(tokens)) is not None:
         return few.match_lengths(tokens, lengths, since)  # type: ignore[no-any-return]
     ends = _Ends(tokens, lengths)
@@ -114,7 +125,7 @@ def next_in_loop(
     """Return the token that would continue the loop at the end of each history.
 
     A loop is one span of tokens, written several times in a row; if several spans fit, the shortest counts. Found by
-    hashes, or two kernels, as in :func:`match_lengths`.
+    :func:`match_lengths`.
 
     Args:
         tokens: int64 ``[n, W]``, histories.
@@ -127,8 +138,8 @@ def next_in_loop(
     Returns:
         int64 ``[n]``; -1 without a loop, or if an unknown draft would continue it.
     """
-    if (few := fused.few_for(tokens)) is not None:
-        return few.next_in_loop(tokens, lengths, times, least, since)  # type: ignore[no-any-return]
+    if isinstance(tokens, StandIn):
+        return tokens.kernels.next_in_loop(tokens, lengths, times, least, since)
     place = torch.arange(tokens.shape[1], device=tokens.device)
     span = lengths.unsqueeze(1) - place  # the period, if the tokens before `place` equal the end
     matched = match_lengths(tokens, lengths, since)
@@ -203,8 +214,8 @@ def end_of_last(tokens: torch.Tensor, pattern: torch.Tensor) -> torch.Tensor:
     Returns:
         int64 ``[n]``; -1 if the pattern does not occur, is empty, or is longer than the history.
     """
-    if (few := fused.few_for(tokens)) is not None:
-        return few.end_of_last(tokens, pattern)  # type: ignore[no-any-return]
+    if isinstance(tokens, StandIn):
+        return tokens.kernels.end_of_last(tokens, pattern)
     k = pattern.shape[1]
     windows = torch.nn.functional.pad(tokens, (0, k - 1), value=-1).unfold(1, k, 1)  # [n, W, k]
     wanted = pattern.unsqueeze(1)
@@ -228,8 +239,8 @@ def begun(tokens: torch.Tensor, lengths: torch.Tensor, pattern: torch.Tensor, si
     Returns:
         int64 ``[n]``; 0 if no pattern is begun, or if it is complete or empty.
     """
-    if (few := fused.few_for(tokens)) is not None:
-        return few.begun(tokens, lengths, pattern, since)  # type: ignore[no-any-return]
+    if isinstance(tokens, StandIn):
+        return tokens.kernels.begun(tokens, lengths, pattern, since)
     n, k = pattern.shape
     index = torch.arange(k, device=tokens.device)
     length, offset = index.view(k, 1), index.view(1, k)
@@ -264,22 +275,21 @@ def counts(tokens: torch.Tensor, among: torch.Tensor) -> torch.Tensor:
     return torch.zeros_like(run).scatter_add_(1, run, among.expand_as(run).to(torch.int64)).gather(1, run)
 
 
-def largest_per_id(ids: torch.Tensor, values: torch.Tensor, limit: int) -> tuple[torch.Tensor, torch.Tensor]:
+def largest_per_id(ids: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return each row's distinct ids, once, with the largest of their values, ready to write with ``SparseLogits``.
 
     Args:
-        ids: int64 ``[n, k]``; negative ids are left out.
-        values: int64 ``[n, k]``, below ``limit``; an id with a negative value is left out.
-        limit: above every value; ``limit`` times the largest id must fit into int64.
+        ids: int64 ``[n, k]``, below 2**31; negative ids are left out.
+        values: int64 ``[n, k]``, below 2**31; an id with a negative value is left out.
 
     Returns:
         int64 ``[n, k]`` ids, in any order, and int64 ``[n, k]`` values. Unused entries have id -1, which
-        ``SparseLogits`` ignores, and any value below ``limit``.
+        ``SparseLogits`` ignores, and any value.
     """
-    if (few := fused.few_for(ids, MOST_COMPARED)) is not None:
-        return few.largest_per_id(ids, values)  # type: ignore[no-any-return]
-    keys = kernels.sorted_values(torch.where((ids < 0) | (values < 0), -limit, ids * limit + values))
-    sorted_ids = keys.div(limit, rounding_mode="floor")
+    if isinstance(ids, StandIn):
+        return ids.kernels.largest_per_id(ids, values)
+    keys = kernels.sorted_values(torch.where((ids < 0) | (values < 0), -1, (ids << 31) + values))
+    sorted_ids = keys >> 31
     largest = torch.ones_like(sorted_ids, dtype=torch.bool)
     largest[:, :-1] = sorted_ids[:, 1:] != sorted_ids[:, :-1]
-    return torch.where(largest, sorted_ids, -1), keys - sorted_ids * limit
+    return torch.where(largest, sorted_ids, -1), keys & (2**31 - 1)

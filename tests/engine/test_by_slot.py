@@ -14,6 +14,7 @@ import math, random, sys
 from unittest import mock
 import torch
 from lpkit import v1
+from lpkit.history.staged import V1History
 from lpkit.kernels import fused
 from lpkit.runtime import Request, V2Row, V2Slots, make_config, make_context
 from lpkit.sampling_params import SamplingParams
@@ -39,17 +40,29 @@ def made(*given):
 
 changed = [False]
 
-def same(by_slot, general, context, rows):
+slowly, slow, steadily = V1History._slowly, [0], [0]
+
+def seen(self, *given):
+    slow[0] += 1
+    return slowly(self, *given)
+
+def same(by_slot, general, context, rows, steady=False):
     wide = torch.randn(rows, VOCAB + 3, generator=generator) * 4
     wide[0, : VOCAB // 2] = -math.inf
     if "ngram" not in name:  # a NaN prevents a ban on a CPU only
         wide[rows - 1, 7] = math.nan
-    for given in (wide[:, :VOCAB], wide[:, :VOCAB].contiguous()):
+    layouts = wide[:, :VOCAB], wide[:, :VOCAB].contiguous()
+    for given in layouts:
         logits = given.clone(memory_format=torch.preserve_format)
         with mock.patch.object(fused, "prepare", lambda device: whole):
             expected = general.apply(logits.clone(), *context)
         assert by_slot._by_slot.recorded or not by_slot._admission.own.all.any()
-        with mock.patch.multiple(cls, process=None, edit=None):  # nothing of the author's runs
+        steady &= given is layouts[0]  # the first of the two calls is the only one that finds new tokens
+        steadily[0] += steady
+        with (
+            mock.patch.multiple(cls, process=None, edit=None),  # nothing of the author's runs
+            mock.patch.object(V1History, "_slowly", seen if steady else slowly),
+        ):
             found = by_slot.apply(logits, *context)
         assert found is logits
         assert torch.equal(found.contiguous().view(torch.int32), expected.contiguous().view(torch.int32))
@@ -68,8 +81,16 @@ def params(uses):
             extra[key] = chance.randrange(VOCAB)
         elif key == "allowed_tokens":
             extra[key] = chance.sample(range(VOCAB), chance.randrange(1, 9))
-        elif key == "no_repeat_ngram_size":
-            extra[key] = chance.randrange(1, 4)
+        elif key in ("no_repeat_ngram_size", "ngram_size"):
+            extra[key] = chance.randrange(1 if name == "lpkit-no-repeat-ngram" else 2, 4)
+        elif key in ("loop_times", "loop_tokens"):
+            extra[key] = 2
+        elif key in ("think_start", "think_end"):
+            extra[key] = [chance.randrange(4) for _ in range(chance.randrange(1, 4))]
+        elif key == "forced_sequence":
+            extra[key] = chance.sample(range(VOCAB), chance.randrange(1, 9))
+    if "loop_times" in extra and chance.random() < 0.5:
+        extra["loop_end"] = chance.randrange(VOCAB)
     if "logit_bias_ids" in extra:
         extra["logit_bias_ids"] = chance.sample(range(VOCAB), chance.randrange(1, 20))
         extra["logit_bias_values"] = [chance.uniform(-9, 9) for _ in extra["logit_bias_ids"]]
@@ -85,12 +106,13 @@ with torch.inference_mode():
         added = []
         for output in rows:  # a token comes, a placeholder is repaired, or the last is rewritten
             if output and (output[-1] == -1 or chance.random() < 0.1):
-                output[-1] = chance.randrange(12)
+                output[-1] = chance.randrange(5)
             else:
-                output.append(chance.choice([chance.randrange(12), chance.randrange(12), -1]))
+                output.append(chance.choice([chance.randrange(5), chance.randrange(5), -1]))
         if len(rows) < SLOTS and chance.random() < 0.8:
             rows.append([])
-            added.append((len(rows) - 1, params(chance.random() < 0.7), text(40 * (turn + 1)), rows[-1]))
+            prompt = text(40 * (turn + 1))
+            added.append((len(rows) - 1, params(chance.random() < 0.7), prompt, rows[-1]))
         if len(rows) > 1 and chance.random() < 0.4:
             moved.append((0, len(rows) - 1, v1.MoveDirectionality.SWAP))
             rows[0], rows[-1] = rows[-1], rows[0]
@@ -98,6 +120,17 @@ with torch.inference_mode():
             processor.update_state(v1.BatchUpdate(len(rows), [i for i in removed if i >= len(rows)], added, moved))
         if rows:
             same(*pair, (), len(rows))
+        if not rows or turn % 2:
+            continue
+        for output in rows:
+            output[-1:] = [chance.randrange(5)]
+        same(*pair, (), len(rows))
+        for _ in range(3):
+            for output in rows:
+                output.append(chance.randrange(5))
+            for processor in pair:
+                processor.update_state(None)
+            same(*pair, (), len(rows), steady=True)
 
     slots = V2Slots(SLOTS, 500, CPU, vocab_size=VOCAB)
     pair, held, lengths = made(config, slots.state), {}, {}
@@ -122,16 +155,18 @@ with torch.inference_mode():
         if positions:
             same(*pair, (make_context(positions, CPU),), len(positions))
 assert changed[0]
+assert slow[0] < steadily[0] / 2  # only for texts that outgrew their memory
 """
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 
 RULES = ("allowed-tokens", "min-p", "target-token", "temperature", "top-n-sigma", "truncation")
-SPARSE = ("logit-bias", "no-repeat-ngram", "penalties")
+SPARSE = ("dry", "logit-bias", "no-repeat-ngram", "ocr-ngram", "penalties")
+ANSWERED = ("forced-sequence", "greenlist-watermark", "loop-breaker", "thinking-budget", "xtc")
 
 
 def test_by_slot_a_batch_gets_what_its_rows_get_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     path = os.pathsep.join(filter(None, (str(BENCHMARKS), os.environ.get("PYTHONPATH"))))
     monkeypatch.setenv("PYTHONPATH", path)
-    interpret(CODE, *((f"lpkit-{rule}",) for rule in (*RULES, *SPARSE)))
+    interpret(CODE, *((f"lpkit-{rule}",) for rule in (*RULES, *SPARSE, *ANSWERED)))

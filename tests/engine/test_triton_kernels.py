@@ -153,27 +153,6 @@ for given in (logits[:, :vocab], logits[:, :vocab].t().contiguous().t()):
         assert torch.equal(copy, expected), (copy != expected).nonzero()
 """
 
-SETS = """
-import torch
-from lpkit.columns.token_set import TokenSetColumn
-from lpkit.kernels import fused, triton_few
-from types import SimpleNamespace as Bag
-
-for vocab in (3, 70, 1001):
-    column = TokenSetColumn(5, vocab, torch.device("cpu"), Bag())
-    for slot, ids in enumerate([[], [0], range(vocab), range(0, vocab, 3)]):
-        column[slot] = ids
-    column.flush()
-    rows = Bag(slots=torch.tensor([3, 0, 2, 1, 3, 4]))
-    ids = torch.randint(-3, vocab + 9, (6, 300), generator=torch.Generator().manual_seed(vocab))
-    for some in (ids, ids.t().contiguous().t(), ids[:, ::2], ids[:, :0]):
-        found = []
-        for module in (None, triton_few):
-            fused.few_for = lambda tensor, *_: module
-            found.append(column.contains(rows, some))
-        assert found[0].dtype == found[1].dtype and torch.equal(*found)
-"""
-
 HISTORIES = """
 import torch
 from lpkit.kernels import fused, triton_few
@@ -247,10 +226,6 @@ def test_a_few_logits_of_each_row_are_read_and_written_as_by_the_torch_path() ->
 
 def test_tokens_that_are_masked_are_those_of_the_torch_path() -> None:
     interpret(MASK, (7, 9, 1), (7, 300, 7), (7, 200, 150))
-
-
-def test_members_of_sets_are_those_of_the_torch_path() -> None:
-    interpret(SETS)
 
 
 def test_histories_are_those_of_the_torch_path_on_both_runners() -> None:

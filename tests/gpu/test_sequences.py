@@ -31,11 +31,6 @@ QUESTIONS: dict[str, Question] = {
     "completes_ngram": lambda tokens, lengths: sequences.completes_ngram(
         tokens, lengths, lengths % 9 + 1, lengths // 4
     ),
-    "end_of_last": lambda tokens, lengths: sequences.end_of_last(tokens, tokens[:, -3:]),
-    "begun": lambda tokens, lengths: sequences.begun(tokens, lengths, tokens[:, :5], lengths // 3),
-    "next_in_loop": lambda tokens, lengths: sequences.next_in_loop(
-        tokens, lengths, lengths % 3 + 2, lengths % 50 + 1, lengths // 3 - 9
-    ),
 }
 
 

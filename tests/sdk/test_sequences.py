@@ -137,7 +137,7 @@ def test_each_id_keeps_its_largest_value_once() -> None:
     rng = random.Random(4)
     ids = torch.tensor([[rng.randint(-3, 5) for _ in range(12)] for _ in range(40)])
     values = torch.tensor([[rng.randint(-2, 8) for _ in range(12)] for _ in range(40)])
-    found_ids, found_values = sequences.largest_per_id(ids, values, 9)
+    found_ids, found_values = sequences.largest_per_id(ids, values)
     for row in range(40):
         expected: dict[int, int] = {}
         for token, value in zip(ids[row].tolist(), values[row].tolist(), strict=True):
@@ -163,7 +163,7 @@ def test_no_search_waits_for_the_device_or_works_row_by_row() -> None:
             sequences.begun(tokens, lengths, pattern, lengths)
             sequences.next_in_loop(tokens, lengths, lengths, lengths)
             sequences.counts(tokens, tokens >= 0)
-            sequences.largest_per_id(tokens, tokens.clamp(min=0), 9)
+            sequences.largest_per_id(tokens, tokens.clamp(min=0))
         used.append(names)
     assert used[0] == used[1]
     assert not HOST_SYNCS & set(used[0])

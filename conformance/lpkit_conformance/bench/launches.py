@@ -26,8 +26,7 @@ def budget(cls: Any) -> int | None:
 
 def in_python(candidate: Candidate) -> str:
     """Return why the Python of a candidate's class runs in each step on a GPU; empty if it does not, or is unknown."""
-    processor = getattr(getattr(candidate, "driver", None), "processor", None)
-    return why_not_recorded(processor) if isinstance(processor, LogitsProcessor) else ""
+    return why_not_recorded(getattr(getattr(candidate, "driver", None), "processor", None)) or ""
 
 
 def launches(candidate: Candidate, steady: SteadyBatch, logits: torch.Tensor) -> CountLaunches:

@@ -127,10 +127,10 @@ def count(steps: Iterable[Step], driver: ctypes.CDLL) -> None:
     gc.disable()
     with torch.inference_mode():
         for step in steps:
-            for turn in range(8):
+            for turn in range(WARM_UP + 2):  # Python specializes functions in their first calls
                 step.prepare()
-                if turn >= 6:
+                if turn >= WARM_UP:
                     driver.start_counting()
                 step.call()
-                if turn >= 6:
+                if turn >= WARM_UP:
                     driver.stop_counting()

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Set
 
 import torch
 
-from lpkit.columns.column import Column, Declaration, Memory, Scalar
+from lpkit.columns.column import Column, Declaration, HasSlots, Memory, Scalar
 from lpkit.columns.widths import padded
 
 
@@ -52,6 +52,18 @@ class RaggedColumn(Column):
         held[:count] = values
         self._changed.append(slot)
 
+    def at(self, rows: HasSlots, positions: torch.Tensor) -> torch.Tensor:
+        """Return list elements by their position.
+
+        Args:
+            rows: the rows that ``process`` or ``edit`` got.
+            positions: int64 ``[n, k]``; behind a list it reads the fill, or the last element of the longest list.
+
+        Returns:
+            ``[n, k]``, on the device.
+        """
+        return element_at(self[rows], positions)
+
     def _resize(self, slot: int, count: int) -> None:
         """Record a slot's new length; the width follows the longest list."""
         before, after = padded(self._lengths[slot]), padded(count)
@@ -88,6 +100,11 @@ class RaggedColumn(Column):
 
     def _part(self, memory: torch.Tensor, start: int, width: int | None = None) -> torch.Tensor:
         return memory.narrow(1, start, width or self._width)
+
+
+def element_at(lists: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+    """Return elements of lists ``[n, W]`` at positions ``[n, k]``, or at the nearest ones."""
+    return lists.gather(1, positions.clamp(0, lists.shape[1] - 1))
 
 
 def _listed(value: Scalar | Iterable[Scalar]) -> list[Scalar]:

@@ -12,7 +12,6 @@ from lpkit import kernels
 from lpkit.columns.buffer import Table
 from lpkit.columns.column import Column, Declaration, HasSlots, Memory, Scalar
 from lpkit.columns.widths import padded
-from lpkit.kernels import fused
 
 SHORT = 256
 """Largest set that is also kept as a list."""
@@ -108,6 +107,11 @@ class TokenSetColumn(Column):
         return self._masks.device
 
     @property
+    def set_of(self) -> torch.Tensor:
+        """The number of each slot's set in :attr:`all`, int64 ``[slots + 1, 1]`` on the device; 0: the empty set."""
+        return self._index_of.device
+
+    @property
     def short_lists(self) -> torch.Tensor | None:
         """The sets as lists, int64 ``[slots + 1, W]`` on the device, padded with -1; None if a set is long."""
         longest = int(self._lengths.max())
@@ -164,16 +168,19 @@ class TokenSetColumn(Column):
         Returns:
             bool ``[n, k]``; False for ids outside the vocabulary, -1 included.
         """
-        if ids.dtype == torch.int64 and (few := fused.few_for(ids)) is not None:
-            return few.contains(self.all, self._index_of.device, rows.slots, ids)  # type: ignore[no-any-return]
-        within = ids.clamp(0, self.all.shape[1] * 8 - 1)
-        octets = self.all[self._indices_of(rows).unsqueeze(1), within >> 3].to(torch.int64)
-        return (((octets >> (within & 7)) & 1) > 0) & (ids == within)
+        return in_set(self.all, self._indices_of(rows).unsqueeze(1), ids)
 
     def flush(self) -> None:
         self._masks.flush()
         self._index_of.flush()
         self._ids.flush()
+
+
+def in_set(masks: torch.Tensor, set_of: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+    """Tell for ids ``[n, k]`` if each row's set contains them: the sets' masks, and the sets' numbers ``[n, 1]``."""
+    within = ids.clamp(0, masks.shape[1] * 8 - 1)
+    octets = masks[set_of, within >> 3].to(torch.int64)
+    return (((octets >> (within & 7)) & 1) > 0) & (ids == within)
 
 
 class token_set(Declaration[TokenSetColumn]):  # noqa: N801

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
+import struct
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 
 
@@ -16,3 +21,44 @@ def sent(values: torch.Tensor, device: torch.device) -> torch.Tensor:
         device: the destination; for the CPU, ``values`` is returned.
     """
     return (values.pin_memory() if device.type == "cuda" else values).to(device, non_blocking=True)
+
+
+PAGES = 4
+"""Copies of an :class:`Outbox` that may be in flight."""
+
+
+class Outbox:
+    """Numbers that go to the same memory of the device in every step, by one copy without new memory.
+
+    Args:
+        count: of the numbers.
+        device: where they go; on a CPU it is the host's own memory.
+
+    Attributes:
+        device: int64 ``[count]``.
+    """
+
+    def __init__(self, count: int, device: torch.device) -> None:
+        cuda = device.type == "cuda"
+        with torch.inference_mode(False):  # the engine may call inside and outside of this mode
+            self.device = torch.zeros(count, dtype=torch.int64, device=device)
+            shared = device.type == "cpu"
+            host = [torch.zeros(count, dtype=torch.int64, pin_memory=cuda) for _ in range(PAGES)]
+        self._pages = [self.device] if shared else host
+        self._memory = [(ctypes.c_int64 * count).from_address(page.data_ptr()) for page in self._pages]
+        event: Any = torch.cuda.Event
+        self._copied = [event() for _ in self._pages] if cuda else []
+        self._pack = struct.Struct(f"{count}q").pack_into
+        self._number = 0
+
+    def send(self, numbers: Sequence[int]) -> None:
+        """Send ``count`` numbers. Waits only for the copy that was made :data:`PAGES` steps ago."""
+        number = self._number = (self._number + 1) % len(self._pages)
+        page = self._pages[number]
+        if self._copied:
+            self._copied[number].synchronize()
+        self._pack(self._memory[number], 0, *numbers)
+        if page is not self.device:
+            self.device.copy_(page, non_blocking=True)
+            if self._copied:
+                self._copied[number].record()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import add, itemgetter
 
 import numpy as np
 import torch
 
 from lpkit.columns.buffer import Table
-from lpkit.columns.transfer import sent
+from lpkit.columns.transfer import Outbox, sent
 from lpkit.columns.widths import padded
 from lpkit.history.base import SHORTEST, History, HistoryParts
 from lpkit.kernels import fused
@@ -26,6 +27,39 @@ class AdmittedRequest:
     slot: int
     prompt_ids: list[int] | None
     output_ids: list[int]
+
+
+_NEWEST, _SECOND = itemgetter(-1), itemgetter(-2)
+
+_NO_OUTPUT = [0, 0]
+"""Stands for the output of a row without a history to read."""
+
+
+@dataclass(slots=True)
+class _Steady:
+    """The rows of a step, while each output grows by one token in each step.
+
+    Attributes:
+        own, rows: as :meth:`V1History.texts` gets them.
+        outbox: memory of ``places`` and of two tensors of ``texts``.
+        places, texts: what it returns.
+        slots, before, outputs, grow: for each row its slot, position before the output, output, and 1 if that grows.
+        due: lengths of the outputs in the next step.
+        last, newest: position and value of each row's last token in this step.
+    """
+
+    own: Sequence[tuple[int, AdmittedRequest]]
+    rows: int
+    outbox: Outbox
+    places: torch.Tensor
+    texts: SlotHistories
+    slots: list[int]
+    before: list[int]
+    outputs: list[list[int]]
+    grow: list[int]
+    due: list[int]
+    last: list[int]
+    newest: list[int]
 
 
 class V1History:
@@ -45,9 +79,12 @@ class V1History:
         self._last = [PLACEHOLDER] * slots  # the last of them, to notice a list that was rewritten
         self._width = 0
         self._prompts = Table(slots + 1, 1, torch.int64, 0, device)  # the last: rows of other requests
+        self._outboxes: dict[int, Outbox] = {}  # by the number of rows
+        self._steady: _Steady | None = None
 
     def leave(self, slot: int) -> None:
         """Forget a slot's history: its request left."""
+        self._settle()
         self._staged[slot] = 0
 
     def sync(self, entries: Sequence[AdmittedRequest]) -> list[bool]:
@@ -55,6 +92,7 @@ class V1History:
 
         Return for each entry if its history is complete. A history with an unrepaired placeholder is not complete.
         """
+        self._steady = None  # if the kernels of this step's texts did not run, they stored nothing
         prompt = [len(entry.prompt_ids or ()) for entry in entries]
         total, complete, new = self._missing(entries, prompt)
         packed = self._send([*prompt, *total], new)
@@ -62,26 +100,72 @@ class V1History:
         self._lengths = packed[:n], packed[n:]
         return complete
 
-    def texts(self, own: Sequence[tuple[int, AdmittedRequest]], rows: int) -> tuple[SlotHistories, bool]:
-        """Bring the histories up to date like :meth:`sync`, for kernels that read them by slot.
+    def texts(self, own: Sequence[tuple[int, AdmittedRequest]], rows: int) -> tuple[torch.Tensor, SlotHistories, bool]:
+        """Bring the histories up to date, for kernels that read them by slot; they must run before the next call.
+
+        In the usual step each output grew by one token, which the kernels store. All else takes :meth:`_slowly`.
 
         Args:
-            own: admitted requests and their rows.
+            own: admitted requests and their rows; the same object while nothing changes.
             rows: of the batch.
 
         Returns:
-            The histories, and True if all are complete; rows without a complete history are not edited.
+            The slot of each row, int64 ``[rows]``, the histories, and True if all are complete; a row without a
+            complete history has the slot of nobody.
         """
+        steady = self._steady
+        if steady is None or steady.own is not own or steady.rows != rows:
+            return self._slowly(own, rows)
+        outputs = steady.outputs
+        lengths = list(map(len, outputs))
+        if lengths != steady.due:
+            return self._slowly(own, rows)
+        newest, last = list(map(_NEWEST, outputs)), list(map(add, steady.before, lengths))
+        if self._keep:
+            rewritten = list(map(_SECOND, outputs)) != steady.newest
+            longer = max(last) >= steady.texts.width or max(lengths) > steady.texts.outputs
+            if rewritten or longer or PLACEHOLDER in newest:
+                return self._slowly(own, rows)
+        steady.due, steady.last, steady.newest = list(map(add, lengths, steady.grow)), last, newest
+        steady.outbox.send((*steady.slots, *last, *newest))
+        return steady.places, steady.texts, True
+
+    def _slowly(
+        self, own: Sequence[tuple[int, AdmittedRequest]], rows: int
+    ) -> tuple[torch.Tensor, SlotHistories, bool]:
+        self._settle()
         entries = [entry for _, entry in own]
         total, complete, new = self._missing(entries, [len(entry.prompt_ids or ()) for entry in entries])
-        last = [-1] * rows
-        for (row, _), length, whole in zip(own, total, complete, strict=True):
-            if whole:
-                last[row] = length - 1
-        packed = self._send(last, new)
+        if new[2]:
+            self._send([], new)
         self._prompts.flush()
-        outputs = max(len(entry.output_ids) for entry in entries)
-        return SlotHistories(self._buffer, self._prompts.device, packed, self._width, outputs), all(complete)
+        nobody = len(self._staged)
+        slots, before, last, newest = [nobody] * rows, [-1] * rows, [-1] * rows, [0] * rows
+        outputs, grow = [_NO_OUTPUT] * rows, [0] * rows
+        for (row, entry), length, whole in zip(own, total, complete, strict=True):
+            if whole:
+                slots[row], last[row], outputs[row], grow[row] = entry.slot, length - 1, entry.output_ids, 1
+                before[row] = length - 1 - len(entry.output_ids)
+                newest[row] = (entry.output_ids or entry.prompt_ids or (0,))[-1]
+        if rows not in self._outboxes:
+            self._outboxes[rows] = Outbox(3 * rows, self._device)
+        outbox = self._outboxes[rows]
+        outbox.send((*slots, *last, *newest))
+        places, lasts, tokens = outbox.device.view(3, rows).unbind()
+        longest = min(self._width, padded(max(map(len, outputs)), SHORTEST))
+        drafts, kind = (tokens, 2) if self._keep else (lasts, 0)
+        texts = SlotHistories(self._buffer, self._prompts.device, lasts, drafts, lasts, self._width, longest, kind)
+        if all(complete) and all(outputs):
+            due = [len(output) + more for output, more in zip(outputs, grow, strict=True)]
+            self._steady = _Steady(own, rows, outbox, places, texts, slots, before, outputs, grow, due, last, newest)
+        return places, texts, all(complete)
+
+    def _settle(self) -> None:
+        """Note what the kernels stored in steady steps."""
+        steady, self._steady = self._steady, None
+        if steady is not None and self._keep:
+            for row, entry in steady.own:
+                self._staged[entry.slot], self._last[entry.slot] = steady.last[row] + 1, steady.newest[row]
 
     def _missing(
         self, entries: Sequence[AdmittedRequest], prompt: Sequence[int]
@@ -110,6 +194,10 @@ class V1History:
                 positions += range(first, first + len(new))
                 values += new
             self._reserve(max(total, default=0))
+        for entry, length in zip(entries, prompt, strict=True):
+            if not (self._keep or self._staged[entry.slot]):
+                self._staged[entry.slot] = 1
+                self._prompts.write(entry.slot, [length])
         return total, complete, (where, positions, values)
 
     def _send(self, numbers: list[int], new: tuple[list[int], list[int], list[int]]) -> torch.Tensor:

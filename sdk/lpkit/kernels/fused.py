@@ -17,7 +17,7 @@ from lpkit.kernels.recording import Recorder, StandIn
 logger = logging.getLogger("lpkit")
 
 WHOLE_ROWS = tuple(f"lpkit.kernels.triton_{name}" for name in ("rows", "limits", "masks", "tournament"))
-FEW = tuple(f"lpkit.kernels.triton_{name}" for name in ("few", "sequences", "texts", "hashes"))
+FEW = tuple(f"lpkit.kernels.triton_{name}" for name in ("few", "sequences", "texts"))
 """The modules of each set of kernels."""
 
 PADDED = 64
@@ -47,7 +47,7 @@ def prepare(device: torch.device, vocab_size: int | None = None) -> ModuleType |
 
 @cache
 def prepare_few(device: torch.device) -> ModuleType | None:
-    """Compile and try the kernels for a few logits per row, for histories and for hashes, like :func:`prepare`.
+    """Compile and try the kernels for a few logits per row and for histories, like :func:`prepare`.
 
     Args:
         device: where the logits are.
@@ -117,14 +117,11 @@ def fused_for(logits: Any) -> Any:
     return found if found is not None and found.suits(logits) and not differentiated(logits) else None
 
 
-def few_for(tensor: Any, longest: int | None = None) -> Any:
-    """Return the kernels of :func:`prepare_few` if they suit ``tensor``, with rows of at most ``longest`` elements; a
-    recorder stands for its kernels."""
+def few_for(tensor: Any) -> Any:
+    """Return the kernels of :func:`prepare_few` if they suit ``tensor``; a recorder stands for its kernels."""
     if isinstance(tensor, StandIn):
         return tensor.kernels
-    if differentiated(tensor) or (longest is not None and tensor.shape[1] > longest):
-        return None
-    return prepare_few(tensor.device)
+    return None if differentiated(tensor) else prepare_few(tensor.device)
 
 
 def differentiated(logits: torch.Tensor) -> bool:

@@ -1,12 +1,10 @@
-"""Integer hashes, by torch's operations or one CUDA kernel each; :mod:`lpkit.rng` publishes them."""
+"""Integer hashes; :mod:`lpkit.rng` publishes them."""
 
 from __future__ import annotations
 
-from types import ModuleType
-
 import torch
 
-from lpkit.kernels import fused
+from lpkit.kernels.recording import StandIn
 
 GOLDEN = 0x9E3779B97F4A7C15 - 2**64
 """Increment of SplitMix64."""
@@ -29,8 +27,6 @@ def mix(*keys: torch.Tensor) -> torch.Tensor:
     Returns:
         int64, of the shape that the keys broadcast to.
     """
-    if (few := _kernels(keys)) is not None:
-        return few.mix(*keys)  # type: ignore[no-any-return]
     state = torch.zeros((), dtype=torch.int64, device=keys[0].device)
     for key in keys:
         state = (state ^ key) + GOLDEN
@@ -49,8 +45,8 @@ def uniform(*keys: torch.Tensor) -> torch.Tensor:
     Returns:
         float32 in [0, 1) with 24 random bits, of the shape that the keys broadcast to.
     """
-    if (few := _kernels(keys)) is not None:
-        return few.uniform(*keys)  # type: ignore[no-any-return]
+    if isinstance(keys[0], StandIn):
+        return keys[0].kernels.uniform(*keys)
     return _shifted(mix(*keys), 40, 64).to(torch.float32) * 2.0**-24
 
 
@@ -72,8 +68,8 @@ def context_seeds(
     Returns:
         int32 ``[n, 1]``, seeds for :func:`lpkit.kernels.add_where_hashed_`.
     """
-    if (few := _kernels((tokens, lengths, count, key))) is not None:
-        return few.context_seeds(tokens, lengths, count, key)  # type: ignore[no-any-return]
+    if isinstance(tokens, StandIn):
+        return tokens.kernels.context_seeds(tokens, lengths, count, key)
     back = torch.arange(longest, device=tokens.device)
     position = lengths.unsqueeze(1) - 1 - back
     last = tokens.gather(1, position.clamp(min=0)).masked_fill_(position < 0, -1)
@@ -100,9 +96,3 @@ def mix32_(state: torch.Tensor, scratch: torch.Tensor | None = None) -> torch.Te
 def _shifted(state: torch.Tensor, bits: int, width: int, out: torch.Tensor | None = None) -> torch.Tensor:
     """Shift right and fill with zeros; torch's own shift repeats the sign."""
     return torch.bitwise_right_shift(state, bits, out=out).bitwise_and_((1 << (width - bits)) - 1)
-
-
-def _kernels(given: tuple[torch.Tensor, ...]) -> ModuleType | None:
-    """Return the kernels that hash in one launch, if they suit the tensors."""
-    suitable = all(item.dtype == torch.int64 and item.device == given[0].device for item in given)
-    return fused.few_for(given[0]) if suitable else None

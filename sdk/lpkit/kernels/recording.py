@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -15,62 +17,69 @@ BY_SLOT = {
 }
 """Functions whose kernels read per-row values by slot, and the type of these values."""
 
-_TOKENS, _TOTAL = ("tokens",), ("total_len",)
-_SINCE = ("maximum", ("prompt_len",), ("sub", _TOTAL, "column 1"))
-_REPEATS = ("completes_ngram", _TOKENS, _TOTAL, "column 0", _SINCE)
-_COUNTS = ("counts", _TOKENS, ("is_output",))
-_COLUMNS = tuple(f"column {number}" for number in range(3))
-
-PATTERNS: dict[Any, tuple[str, int, tuple[torch.dtype, ...]]] = {
-    ("write", "column 0", ("add", ("read", "column 0"), "column 1")): ("add_to_ids_", 2, (torch.int64, torch.float32)),
-    ("write", _TOKENS, ("penalized", ("read", _TOKENS), _COUNTS, *_COLUMNS)): ("penalize_", 1, (torch.float32,) * 3),
-    ("mask_ids_", ("where", _REPEATS, _TOKENS, -1)): ("ban_ngrams_", 1, (torch.int64, torch.int64)),
-}
-"""Steps that one function of :mod:`lpkit.kernels.triton_texts` does: its name, and dimensions and types of the
-columns."""
-
 MOST_COMPARED = 4096
 """Longest history whose ids are found by comparing each with each in one kernel launch; longer histories are sorted.
 
 At this length a row takes 17 million comparisons. From an H100's integer throughput, 256 such rows take about 0.6 ms.
 This is an estimate, not a measurement."""
 
-PAIRS = {"penalize_": MOST_COMPARED**2, "ban_ngrams_": 2**63}
-"""Functions that read histories, and for how many pairs of a token and an output token in a row."""
+
+class Read(NamedTuple):
+    """A column that a step reads: its number among those of a rule, its type, its dimensions as it is read, and
+    True if it has one value per request."""
+
+    number: int
+    dtype: torch.dtype
+    ndim: int
+    single: bool
+
+
+class SlotRule(NamedTuple):
+    """A function of :mod:`lpkit.kernels.triton_texts` that does all of a step.
+
+    Attributes:
+        function: its name.
+        reads: the columns that the step reads, in order.
+        alike: True if all columns need the same width.
+        pairs: most pairs of a token and an output token in a row; None: the step reads no history.
+    """
+
+    function: str
+    reads: tuple[Read, ...]
+    alike: bool = False
+    pairs: int | None = 2**63
 
 
 class SlotHistories(NamedTuple):
-    """The rows' histories, in the engine's or the SDK's memory.
+    """The rows' histories, in the engine's or the SDK's memory. The tensors are int32 or int64.
 
     Attributes:
-        held: int32 or int64 ``[slots, longest]``.
-        prompts: int32 or int64 ``[slots]``, lengths of the prompts.
-        last: int32 or int64 ``[rows]``, position of the last visible token; -1: the row is not edited.
+        held: ``[slots, longest]``.
+        prompts: ``[slots]``, lengths of the prompts.
+        last: ``[rows]``, position of the last visible token.
+        drafts: ``[rows]``; for ``kind`` 1, each row's input: the inputs of a text's last rows are its other tokens;
+            for ``kind`` 2, the last token of each row, which the kernels also store in ``held``.
+        committed: ``[slots]``, number of tokens of each text in ``held``, for ``kind`` 1.
         width: at least as large as the longest text.
         outputs: at least as large as the longest output.
-        committed: int32 or int64 ``[slots]``, number of tokens of each text in ``held``; None: all.
-        drafts: int32 or int64 ``[rows]``, the input of each row; the inputs of a text's last rows are its other tokens.
+        kind: 0: all tokens are in ``held``, and ``drafts`` and ``committed`` are ``last``; else some are in ``drafts``.
     """
 
     held: torch.Tensor
     prompts: torch.Tensor
     last: torch.Tensor
+    drafts: torch.Tensor
+    committed: torch.Tensor
     width: int
     outputs: int
-    committed: torch.Tensor | None = None
-    drafts: torch.Tensor | None = None
-
-    @property
-    def tensors(self) -> tuple[torch.Tensor, ...]:
-        """The memory; for texts without drafts, other memory takes their place."""
-        last = self.last
-        if self.drafts is None or self.committed is None:
-            return self.held, self.prompts, last, last, last
-        return self.held, self.prompts, last, self.drafts, self.committed
+    kind: int = 0
 
 
 class NotRecordableError(Exception):
-    """A step does more than what :data:`BY_SLOT` and :data:`PATTERNS` have."""
+    """A step does more than kernels can do by slot."""
+
+
+_METHODS = frozenset({"at", "clamp", "contains", "gather", "masked_fill", "maximum", "minimum", "unsqueeze", "where"})
 
 
 class StandIn:
@@ -81,6 +90,11 @@ class StandIn:
     @property
     def kernels(self) -> Kernels:
         return Kernels()
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in _METHODS:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return partial(Computed, name, self)
 
     def _refuse(self, *_: Any) -> Any:
         raise NotRecordableError("it looks at the values of a tensor")
@@ -124,11 +138,17 @@ class Computed(StandIn):
     def __sub__(self, other: Any) -> Computed:
         return Computed("sub", self, other)
 
-    def maximum(self, other: Any) -> Computed:
-        return Computed("maximum", self, other)
+    def __and__(self, other: Any) -> Computed:
+        return Computed("and", self, other)
 
-    def where(self, condition: Any, other: Any) -> Computed:
-        return Computed("where", condition, self, other)
+    def __lt__(self, other: Any) -> Computed:
+        return Computed("lt", self, other)
+
+    def __gt__(self, other: Any) -> Computed:
+        return Computed("gt", self, other)
+
+    def __ge__(self, other: Any) -> Computed:
+        return Computed("ge", self, other)
 
 
 class Kernels:
@@ -141,44 +161,82 @@ class Kernels:
 
         return call
 
+    def largest_per_id(self, *given: Any) -> tuple[Computed, Computed]:
+        return Computed("largest ids", *given), Computed("largest values", *given)
+
+
+class StandInRows:
+    """Stands for the rows of a batch.
+
+    Args:
+        history: how much of it the step may read: "none", "length" or "tokens".
+        temperature: column ``[slots + 1]``.
+    """
+
+    def __init__(self, history: str, temperature: torch.Tensor) -> None:
+        self.temperature = OfSlots(temperature.unsqueeze(1))
+        if history == "tokens":
+            self.tokens, self.is_output = Computed("tokens"), Computed("is_output")
+        if history != "none":
+            self.prompt_len, self.total_len = Computed("prompt_len"), Computed("total_len")
+            self.output_len = self.total_len - self.prompt_len
+
 
 class Recorder(StandIn):
     """Stands for the logits of a batch: all of them for ``process``, or those at some ids for ``edit``.
 
     Attributes:
-        calls: name and columns of each call, in order.
+        made: name and arguments of each call that edits, in order.
     """
 
     dtype = torch.float32
 
     def __init__(self) -> None:
-        self.calls: list[tuple[str, tuple[torch.Tensor | None, ...]]] = []
+        self.made: list[tuple[Any, ...]] = []
 
-    def record(self, name: str, *values: Any) -> Recorder:
-        if name in BY_SLOT:
-            if any(earlier not in BY_SLOT for earlier, _ in self.calls):
-                raise NotRecordableError(f"it calls {name} after a step that reads histories or ids")
-            if name == "keep_ids_" and values[1:] not in ((), (None,)):
-                raise NotRecordableError(f"it calls {name} in a way that no kernel by slot knows")
-            columns = tuple(None if value is None else _column(value, BY_SLOT[name], 2) for value in values)
-            self.calls.append((name, columns))
-            return self
-        found: list[OfSlots] = []
-        known = PATTERNS.get(_form((name, *values), found))
-        if known is None or self.calls:  # of several calls, one may read what another wrote
-            raise NotRecordableError(f"it calls {name} in a way that no kernel by slot knows")
-        name, ndim, dtypes = known
-        values = tuple(_column(value, dtype, ndim) for value, dtype in zip(found, dtypes, strict=True))
-        if len({column.shape for column in values}) > 1:
-            raise NotRecordableError("its columns have different widths")
-        self.calls.append((name, values))
+    def record(self, *call: Any) -> Recorder:
+        self.made.append(call)
         return self
+
+    def scatter_add_(self, *given: Any) -> Recorder:
+        return self.record("scatter_add_", *given)
 
     def __getitem__(self, ids: Any) -> Computed:
         return Computed("read", ids)
 
     def __setitem__(self, ids: Any, value: Any) -> None:
         self.record("write", ids, value)
+
+    def calls(self, rules: Mapping[Any, SlotRule]) -> tuple[list[tuple[str, tuple[Any, ...]]], SlotRule | None]:
+        """Return names and columns of the functions that do the same by slot, and the rule if one function does all.
+
+        Raises:
+            NotRecordableError: no functions do.
+        """
+        form, found = form_of(tuple(self.made))
+        rule = rules.get(form)
+        if rule is not None:
+            return [(rule.function, _columns(rule, found))], rule
+        calls = []
+        for name, *values in self.made:
+            if name not in BY_SLOT or (name == "keep_ids_" and values[1:] not in ([], [None])):
+                raise NotRecordableError(f"it calls {name} in a way that no kernel by slot knows")
+            calls.append((name, tuple(None if item is None else _column(item, BY_SLOT[name], 2) for item in values)))
+        return calls, None
+
+
+def _columns(rule: SlotRule, found: list[OfSlots]) -> tuple[torch.Tensor, ...]:
+    columns: dict[int, torch.Tensor] = {}
+    for read, item in zip(rule.reads, found, strict=True):
+        column = _column(item, read.dtype, read.ndim)
+        if memory_of(columns.setdefault(read.number, column)) != memory_of(column):
+            raise NotRecordableError("it reads different columns in place of one")
+        if read.single and column.shape[1] != 1:
+            raise NotRecordableError("a column has another type or shape than the kernel reads")
+    taken = tuple(columns[number] for number in sorted(columns))
+    if rule.alike and len({column.shape for column in taken}) > 1:
+        raise NotRecordableError("its columns have different widths")
+    return taken
 
 
 def _column(value: Any, dtype: torch.dtype, ndim: int) -> torch.Tensor:
@@ -188,15 +246,23 @@ def _column(value: Any, dtype: torch.dtype, ndim: int) -> torch.Tensor:
     return value.column if value.column.ndim == 2 else value.column.unsqueeze(1)
 
 
-def _form(value: Any, found: list[OfSlots]) -> Any:
-    """Return a comparable form of what was computed, with the columns numbered as they are ``found``."""
-    if isinstance(value, Computed):
-        return _form(value.form, found)
-    if isinstance(value, tuple):
-        return tuple(_form(item, found) for item in value)
-    if isinstance(value, OfSlots):
-        numbers = [number for number, column in enumerate(found) if column is value]
-        if not numbers:
+def memory_of(column: torch.Tensor) -> tuple[Any, ...]:
+    """Return what tells a column from others, while both exist."""
+    return column.untyped_storage()._cdata, column.storage_offset(), column.shape, column.stride()
+
+
+def form_of(value: Any) -> tuple[Any, list[OfSlots]]:
+    """Return a comparable form of what was computed, and its columns in order, as often as it reads them."""
+    found: list[OfSlots] = []
+
+    def form(value: Any) -> Any:
+        if isinstance(value, Computed):
+            return form(value.form)
+        if isinstance(value, tuple):
+            return tuple(map(form, value))
+        if isinstance(value, OfSlots):
             found.append(value)
-        return f"column {numbers[0] if numbers else len(found) - 1}"
-    return value
+            return "a column"
+        return value
+
+    return form(value), found

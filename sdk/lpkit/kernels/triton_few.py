@@ -95,22 +95,6 @@ def _mask_ids(
 
 
 @once
-def _contains(
-    masks, sets, slots, ids, found,
-    stride, set_step, step, ids_stride, ids_across, k, octets,
-    BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Test if ids are in the bit mask of their row's set."""
-    row = tl.program_id(0).to(tl.int64)
-    masks += tl.load(sets + tl.load(slots + row * step) * set_step) * stride
-    place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    token = tl.load(ids + row * ids_stride + place * ids_across, mask=place < k, other=-1)
-    known = (token >= 0) & (token >> 3 < octets)
-    octet = tl.load(masks + (token >> 3), mask=known, other=0).to(tl.int32)
-    tl.store(found + row * k + place, (octet >> (token & 7).to(tl.int32)) & 1 > 0, mask=place < k)
-
-
-@once
 def _history(
     held, slots, rows, prompts, ends, tokens, outputs, prompt_len, total_len,
     stride, slot_step, row_step, width,
@@ -171,16 +155,6 @@ def mask_ids_(logits: torch.Tensor, ids: torch.Tensor, entries: Entries | None =
     return logits
 
 
-def contains(masks: torch.Tensor, sets: torch.Tensor, slots: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
-    """Test if ids ``[n, k]`` are in sets: bit masks ``[sets, bytes]`` uint8, and the set of each slot."""
-    found = torch.empty(ids.shape, dtype=torch.bool, device=ids.device)
-    if found.numel():
-        steps = (masks.stride(0), sets.stride(0), slots.stride(0), *ids.stride())
-        sizes = (ids.shape[1], masks.shape[1])
-        launch(_contains, _grid(ids), (masks, sets, slots, ids, found, *steps, *sizes), BLOCK=BLOCK, num_warps=WARPS)
-    return found
-
-
 def staged_history(
     held: torch.Tensor, slots: torch.Tensor, prompt_len: torch.Tensor, total_len: torch.Tensor, width: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -217,7 +191,7 @@ def attempt(device: torch.device) -> None:
     rows = torch.arange(2, device=device)
     write(logits, rows, ids, read(logits, rows, ids))
     write(logits, rows, ids, 1.0)
-    mask_ids_(logits, contains(ids.to(torch.uint8), rows, rows, ids).to(torch.int64))
+    mask_ids_(logits, ids)
     engine_history(ids.int(), rows, rows, rows.int(), rows, 3)
     staged_history(ids, rows, rows, rows, 3)
 

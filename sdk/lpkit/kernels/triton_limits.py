@@ -303,8 +303,9 @@ def exclude_top_choices_(
     log_threshold: torch.Tensor,
     keep: torch.Tensor,
     where: torch.Tensor | None = None,
+    entries: Entries | None = None,
 ) -> torch.Tensor:
-    entries = by_row(logits, where)
+    entries = entries or by_row(logits, where)
     (rows, _), (stride, vocab, spans, parts, _) = grid_of(logits)
     temperature, step = per_row(temperature, entries)
     threshold, threshold_step = per_row(log_threshold, entries)

@@ -43,14 +43,15 @@ def _mask(logits, limits, stride, limits_step, vocab, size, BLOCK: tl.constexpr)
 
 @over_rows
 def _add_hashed(
-    logits, seeds, limits, biases,
-    stride, seeds_step, limits_step, biases_step, vocab, size,
+    logits, slots, own, seeds, limits, biases,
+    stride, own_step, seeds_step, limits_step, biases_step, vocab, size,
     FIRST: tl.constexpr, SECOND: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Add each row's bias where the hash of its seed and a token is below its limit."""
     row, part = tl.program_id(0), tl.program_id(1)
-    seed, bias = tl.load(seeds + row * seeds_step), tl.load(biases + row * biases_step)
-    limit = tl.load(limits + row * limits_step)
+    slot, edited = entry(slots, own, own_step, row)
+    seed, bias = tl.load(seeds + row * seeds_step), tl.load(biases + slot * biases_step)
+    limit = tl.where(edited, tl.load(limits + slot * limits_step), -(2**31))
     start, begin, end = bounds(logits, row, stride, vocab)
     for offset in range(part * size, min(part * size + size, end), BLOCK):
         state = (offset - begin + tl.arange(0, BLOCK) ^ seed).to(tl.uint32, bitcast=True)
@@ -114,14 +115,19 @@ def mask_below_(logits: torch.Tensor, lowest: torch.Tensor) -> torch.Tensor:
 
 
 def add_where_hashed_(
-    logits: torch.Tensor, seeds: torch.Tensor, limit: torch.Tensor, bias: torch.Tensor
+    logits: torch.Tensor,
+    seeds: torch.Tensor,
+    limit: torch.Tensor,
+    bias: torch.Tensor,
+    entries: Entries | None = None,
 ) -> torch.Tensor:
     grid, (stride, vocab, _, _, size) = grid_of(logits)
     first, second = (factor % 2**32 for factor in FACTORS_32)
-    entries = by_row(logits)
-    values = (per_row(seeds, entries, torch.int32), per_row(limit, entries, torch.int32), per_row(bias, entries))
-    columns, steps = zip(*values, strict=True)
-    given = (logits, *columns, stride, *steps, vocab, size)
+    entries = entries or by_row(logits)
+    (limit, limit_step), (bias, bias_step) = per_row(limit, entries, torch.int32), per_row(bias, entries)
+    seeds, seeds_step = per_row(seeds, by_row(logits), torch.int32)
+    steps = (stride, entries.step, seeds_step, limit_step, bias_step, vocab, size)
+    given = (logits, entries.slots, entries.own, seeds, limit, bias, *steps)
     launch(_add_hashed, grid, given, FIRST=first, SECOND=second, BLOCK=BLOCK, num_warps=WARPS)
     return logits
 

@@ -1,6 +1,6 @@
 """Functions of :mod:`lpkit.sequences` as Triton kernels for CUDA, without hashes.
 
-Each function answers as the function of its name documents, and takes one launch; :func:`next_in_loop` takes two.
+Each function answers as the function of its name documents, and takes one launch.
 """
 
 from __future__ import annotations
@@ -13,15 +13,10 @@ import triton
 import triton.language as tl
 
 from lpkit.kernels.launching import launch
-from lpkit.kernels.triton_rows import by_row, entry, once, ratio_up
+from lpkit.kernels.recording import SlotHistories
+from lpkit.kernels.triton_rows import Entries, by_row, entry, once, ratio_up
 
 WARPS = 4
-
-COMPARED = 32
-"""Elements of a row that a program of :func:`largest_per_id` finds, and compares with at a time."""
-
-MARKED = 32
-"""Tokens of a pattern that are compared at a time."""
 
 POSITIONS = 256
 """Positions of a history for which a program finds matches."""
@@ -35,25 +30,50 @@ one position that are compared at a time."""
 
 
 @triton.jit
-def drafts_of(drafts, committed, slot, row, length, DRAFTS: tl.constexpr):
-    """Return (memory of a text's drafts by position, position of the first). No row is before the first."""
+def drafts_of(tokens, drafts, committed, slot, row, length, DRAFTS: tl.constexpr):
+    """Return (memory of a text's drafts by position, position of the first). No row is before the first.
+
+    ``DRAFTS``: see :attr:`lpkit.kernels.recording.SlotHistories.kind`.
+    """
     behind = length
-    if DRAFTS:
+    if DRAFTS > 0:
         drafts += row + 1 - length
+    if DRAFTS == 1:
         behind = tl.maximum(tl.load(committed + slot).to(tl.int32), length - 1 - row.to(tl.int32))
+    if DRAFTS == 2:  # no program reads where all programs of the row write
+        behind = length - 1
+        tl.store(tokens + behind, tl.load(drafts + behind, mask=length > 0, other=0), mask=length > 0)
     return drafts, behind
 
 
 @triton.jit
 def text_at(tokens, across, drafts, committed, place, mask, FILL: tl.constexpr, DRAFTS: tl.constexpr):
     """Read tokens of a text. ``DRAFTS``: tokens behind the committed ones lie elsewhere."""
-    if DRAFTS:
+    if DRAFTS > 0:
         behind = place >= committed
         token = tl.load(tokens + place * across, mask=mask & (place < committed), other=FILL)
         token = tl.where(behind, tl.load(drafts + place, mask=mask & behind, other=FILL).to(token.dtype), token)
     else:
         token = tl.load(tokens + place * across, mask=mask, other=FILL)
     return token
+
+
+@triton.jit
+def member(sets, octets, token):
+    """Test if tokens are in a set, a bit mask; ids outside of it are not."""
+    known = (token >= 0) & (token >> 3 < octets)
+    octet = tl.load(sets + (token >> 3), mask=known, other=0).to(tl.int32)
+    return ((octet >> (token & 7).to(tl.int32)) & 1) > 0
+
+
+@triton.jit
+def text_of(slots, own, own_step, tokens, stride, lasts, drafts, committed, row, DRAFTS: tl.constexpr):
+    """Return (slot, True if edited, length, and what :func:`text_at` needs) of a row's text in its slot's memory."""
+    slot, edited = entry(slots, own, own_step, row)
+    length = tl.where(edited, tl.load(lasts + row) + 1, 0).to(tl.int32)
+    tokens += slot * stride
+    drafts, behind = drafts_of(tokens, drafts, committed, slot, row, length, DRAFTS)
+    return slot, edited, length, tokens, drafts, behind
 
 
 @triton.jit
@@ -73,17 +93,19 @@ def _common(tokens, across, drafts, committed, one, other, known, DRAFTS: tl.con
 
 @once
 def _matches(
-    tokens, slots, own, lengths, sizes, since, windows, drafts, committed, found,
-    stride, across, own_step, length_step, size_step, since_step, window_step, beyond, width,
-    ASKED: tl.constexpr, SINCE: tl.constexpr, DRAFTS: tl.constexpr, POSITIONS: tl.constexpr, AT_ONCE: tl.constexpr,
-    REACH: tl.constexpr, SPAN: tl.constexpr,
+    tokens, slots, own, lengths, sizes, since, windows, drafts, committed, sets, set_of, found,
+    stride, across, own_step, length_step, size_step, since_step, window_step, set_stride, set_step,
+    octets, beyond, width,
+    ASKED: tl.constexpr, SINCE: tl.constexpr, WINDOW: tl.constexpr, SETS: tl.constexpr, DRAFTS: tl.constexpr,
+    POSITIONS: tl.constexpr, AT_ONCE: tl.constexpr, REACH: tl.constexpr, SPAN: tl.constexpr,
 ):  # fmt: skip
     """Count the tokens before each position that equal the end of the history.
 
     ``ASKED``: "lengths"; "ngram": test if they are as many as an n-gram of a row's size begins with, which bounds the
-    comparison; "ids": the token at each position of such a row, -1 at others, for n-grams in a window of the last
-    tokens. ``SINCE``: only tokens from there on count. ``beyond`` is added to lengths. ``DRAFTS``: a
-    row's text ends with the inputs of the rows before it.
+    comparison; "ids": the token at each position of such a row, -1 at others. ``SINCE``, ``WINDOW``: only tokens from
+    there on, or so many last ones count. ``SETS``: no match contains a token of a row's set; of "ids", a token of it is
+    none.
+    ``beyond`` is added to lengths. ``DRAFTS``: see :func:`drafts_of`.
 
     All positions of a program are compared together, until none matches. If several match ``REACH`` tokens, they lie in
     one periodic stretch, a period apart: two occurrences of a string at most half its length apart overlap in a period
@@ -96,14 +118,26 @@ def _matches(
     tokens += slot * stride
     length = tl.where(edited, tl.load(lengths + row * length_step) + beyond, 0).to(tl.int32)
     place = tl.program_id(0) * POSITIONS + tl.arange(0, POSITIONS)
-    drafts, behind = drafts_of(drafts, committed, slot, row, length, DRAFTS)
+    drafts, behind = drafts_of(tokens, drafts, committed, slot, row, length, DRAFTS)
     first = 0
     if SINCE:
-        since_then = tl.load(since + slot * since_step).to(tl.int64)
-        if ASKED == "ids":
-            since_then = tl.maximum(since_then, length - tl.load(windows + slot * window_step))
-        first = tl.minimum(tl.maximum(since_then, 0), length).to(tl.int32)
+        first = tl.minimum(tl.maximum(tl.load(since + slot * since_step), 0), length).to(tl.int32)
+    if WINDOW:
+        first = tl.minimum(tl.maximum(length - tl.load(windows + slot * window_step), first), length).to(tl.int32)
     enough = length - first
+    if SETS:
+        number = tl.load(set_of + slot * set_step)
+        sets += number * set_stride
+    if SETS and ASKED == "lengths":
+        start = tl.where(number > 0, length, first)  # set 0 is empty
+        broken = first - 1
+        while (start > first) & (broken < first):
+            start -= SPAN
+            item = start + tl.arange(0, SPAN)
+            there = (item >= first) & (item < length)
+            token = text_at(tokens, across, drafts, behind, item, there, -1, DRAFTS)
+            broken = tl.max(tl.where(member(sets, octets, token), item, first - 1), 0)
+        enough = length - 1 - broken
     if ASKED != "lengths":
         enough = tl.minimum(tl.load(sizes + slot * size_step) - 1, length + 1).to(tl.int32)
     matched = tl.zeros((POSITIONS,), tl.int32)
@@ -142,47 +176,31 @@ def _matches(
     found += row * width + place
     completes = (place < length) & (matched >= enough) & (before >= enough)
     if ASKED == "lengths":
-        tl.store(found, tl.minimum(matched, tl.maximum(before, 0)).to(tl.int64), mask=inside)
+        tl.store(found, tl.minimum(tl.minimum(matched, enough), tl.maximum(before, 0)), mask=inside)
     elif ASKED == "ngram":
         tl.store(found, completes, mask=inside)
     else:
         token = text_at(tokens, across, drafts, behind, place, completes, -1, DRAFTS)
+        if SETS:
+            token = tl.where(member(sets, octets, token), -1, token)
         tl.store(found, token.to(tl.int64), mask=inside)
 
 
-@once
-def _largest(ids, values, found, ids_stride, ids_across, values_stride, values_across, k, BLOCK: tl.constexpr):
-    """Store a row's ids, and -1 for an id that also occurs with a larger value, or earlier with the same value."""
-    row = tl.program_id(0).to(tl.int64)
-    ids += row * ids_stride
-    values += row * values_stride
-    place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    mine = tl.load(ids + place * ids_across, mask=place < k, other=-1).to(tl.int32)
-    value = tl.load(values + place * values_across, mask=mine >= 0, other=-1).to(tl.int32)
-    mine = tl.where(value >= 0, mine, -1)
-    if tl.max(mine, 0) >= 0:
-        beaten = tl.zeros((BLOCK,), tl.int32)
-        for start in range(0, k, BLOCK):
-            other = start + tl.arange(0, BLOCK)
-            theirs = tl.load(ids + other * ids_across, mask=other < k, other=-1).to(tl.int32)
-            if tl.max(theirs, 0) >= 0:
-                against = tl.load(values + other * values_across, mask=theirs >= 0, other=-1).to(tl.int32)
-                before = (against[None, :] == value[:, None]) & (other[None, :] < place[:, None])
-                better = (theirs[None, :] == mine[:, None]) & ((against[None, :] > value[:, None]) | before)
-                beaten |= tl.max(better.to(tl.int32), 1)
-        mine = tl.where(beaten > 0, -1, mine)
-    tl.store(found + row * k + place, mine.to(tl.int64), mask=place < k)
-
-
-@once
-def _end(tokens, pattern, found, stride, across, pattern_stride, pattern_across, width, k, BLOCK: tl.constexpr):
-    """Find the position behind the last occurrence of a row's pattern, searching from the end."""
-    row = tl.program_id(0).to(tl.int64)
-    tokens += row * stride
-    pattern += row * pattern_stride
+@triton.jit
+def _size(pattern, across, k):
+    """Return the length of a pattern."""
     size = 0
     for offset in range(k):
-        size += (tl.load(pattern + offset * pattern_across) >= 0).to(tl.int32)
+        size += (tl.load(pattern + offset * across) >= 0).to(tl.int32)
+    return size
+
+
+@triton.jit
+def end_of(
+    tokens, across, drafts, behind, width, pattern, pattern_across, k, DRAFTS: tl.constexpr, BLOCK: tl.constexpr
+):
+    """Return the position behind the last occurrence of a pattern, searching from the end; -1 without."""
+    size = _size(pattern, pattern_across, k)
     last = -1
     start = (width - 1) // BLOCK * BLOCK
     while (start >= 0) & (last < 0) & (size > 0):
@@ -190,30 +208,22 @@ def _end(tokens, pattern, found, stride, across, pattern_stride, pattern_across,
         there = place + size <= width
         offset = 0
         while (offset < size) & (tl.max(there.to(tl.int32), 0) > 0):
-            token = tl.load(tokens + (place + offset) * across, mask=there, other=-1)
+            token = text_at(tokens, across, drafts, behind, place + offset, there, -1, DRAFTS)
             there &= token == tl.load(pattern + offset * pattern_across)
             offset += 1
         last = tl.max(tl.where(there, place + size, -1), 0)
         start -= BLOCK
-    tl.store(found + row, last)
+    return last
 
 
-@once
-def _begun(
-    tokens, lengths, pattern, since, found,
-    stride, across, length_step, pattern_stride, pattern_across, since_step, k,
-    BLOCK: tl.constexpr,
+@triton.jit
+def begun_of(
+    tokens, across, drafts, behind, length, since, pattern, pattern_across, k,
+    DRAFTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Count the tokens of a row's incomplete pattern at the end of its history, longest first."""
-    row = tl.program_id(0).to(tl.int64)
-    tokens += row * stride
-    pattern += row * pattern_stride
-    length = tl.load(lengths + row * length_step)
-    size = 0
-    for offset in range(k):
-        size += (tl.load(pattern + offset * pattern_across) >= 0).to(tl.int32)
-    most = tl.minimum(length, length - tl.load(since + row * since_step))
-    taken = tl.minimum(size - 1, tl.maximum(most, 0)).to(tl.int32)
+    """Count the tokens of an incomplete pattern at the end of a text, longest first."""
+    taken = tl.minimum(_size(pattern, pattern_across, k) - 1, tl.maximum(tl.minimum(length, length - since), 0))
+    taken = taken.to(tl.int32)
     fits = 0
     while (taken > 0) & (fits == 0):
         fits = 1
@@ -221,36 +231,10 @@ def _begun(
             item = start + tl.arange(0, BLOCK)
             inside = item < taken
             wanted = tl.load(pattern + item * pattern_across, mask=inside, other=0)
-            token = tl.load(tokens + (length - taken + item) * across, mask=inside, other=0)
+            token = text_at(tokens, across, drafts, behind, length - taken + item, inside, 0, DRAFTS)
             fits = tl.minimum(fits, tl.min((token == wanted).to(tl.int32), 0))
         taken -= 1 - fits
-    tl.store(found + row, tl.maximum(taken, 0).to(tl.int64))
-
-
-@once
-def _next_in_loop(
-    tokens, lengths, times, least, matched, found,
-    stride, across, length_step, times_step, least_step, width,
-    BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Return the token that continues the loop at the end of a row's history."""
-    row = tl.program_id(0).to(tl.int64)
-    tokens += row * stride
-    length = tl.load(lengths + row * length_step)
-    repeated = tl.load(times + row * times_step) - 1
-    fewest = tl.load(least + row * least_step)
-    last = -1
-    start = (width - 1) // BLOCK * BLOCK
-    while (start >= 0) & (last < 0):
-        place = start + tl.arange(0, BLOCK)
-        span = length - place
-        there = (place < width) & (span > 0)
-        before = tl.load(matched + row * width + place, mask=there, other=0)
-        loops = there & (before >= repeated * span) & (before + span >= fewest)
-        known = tl.load(tokens + place * across, mask=loops, other=-1) >= 0
-        last = tl.max(tl.where(loops & known, place, -1), 0)
-        start -= BLOCK
-    tl.store(found + row, tl.load(tokens + last * across, mask=last >= 0, other=-1))
+    return tl.maximum(taken, 0)
 
 
 def _answer(
@@ -287,57 +271,50 @@ def _matched(
     n, width = tokens.shape
     first = lengths if since is None else since
     slots, own, own_step, _ = by_row(tokens)
-    steps = (*tokens.stride(), own_step, lengths.stride(0), size.stride(0), first.stride(0), 0, 0, width)
-    given = (tokens, slots, own, lengths, size, first, first, lengths, lengths, *steps)
+    steps = (*tokens.stride(), own_step, lengths.stride(0), size.stride(0), first.stride(0), 0, 0, 0, 0, 0, width)
+    given = (tokens, slots, own, lengths, size, first, first, lengths, lengths, lengths, lengths, *steps)
     # Programs of a row come one after the other, because they read the same tokens.
     grid, asked = (ratio_up(width, POSITIONS), n), {torch.int64: "lengths", torch.bool: "ngram"}[dtype]
-    options = {"ASKED": asked, "SINCE": since is not None, "DRAFTS": False, **SIZES, "num_warps": WARPS}
-    return _answer(_matches, tokens.shape, dtype, given, grid, **options)
+    options = {"ASKED": asked, "SINCE": since is not None, "WINDOW": False, "SETS": False, "DRAFTS": 0}
+    return _answer(_matches, tokens.shape, dtype, given, grid, **options, **SIZES, num_warps=WARPS)
 
 
-def largest_per_id(ids: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Ids and values are below 2**31, and each id keeps its position."""
-    n, k = ids.shape
-    given = (ids, values, *ids.stride(), *values.stride(), k)
-    grid = n, ratio_up(k, COMPARED)
-    return _answer(_largest, ids.shape, torch.int64, given, grid, BLOCK=COMPARED, num_warps=WARPS), values
+def matches(
+    asked: str,
+    found: torch.Tensor,
+    entries: Entries,
+    texts: SlotHistories,
+    size: torch.Tensor | None = None,
+    window: torch.Tensor | None = None,
+    sets: tuple[torch.Tensor, ...] = (),
+    since_prompt: bool = False,
+) -> None:
+    """Store what ``_matches`` is ``asked``, for texts and columns by slot, in ``found``, ``[rows, width]``.
 
-
-def end_of_last(tokens: torch.Tensor, pattern: torch.Tensor) -> torch.Tensor:
-    """A program searches a row from its end, 1024 positions at a time. It compares further tokens only where the first
-    tokens match."""
-    n, width = tokens.shape
-    given = (tokens, pattern, *tokens.stride(), *pattern.stride(), width, pattern.shape[1])
-    return _answer(_end, (n,), torch.int64, given, (n,), BLOCK=SPAN, num_warps=WARPS)
-
-
-def begun(tokens: torch.Tensor, lengths: torch.Tensor, pattern: torch.Tensor, since: torch.Tensor) -> torch.Tensor:
-    n, k = pattern.shape
-    steps = (*tokens.stride(), lengths.stride(0), *pattern.stride(), since.stride(0), k)
-    given = (tokens, lengths, pattern, since, *steps)
-    return _answer(_begun, (n,), torch.int64, given, (n,), BLOCK=MARKED, num_warps=1)
-
-
-def next_in_loop(
-    tokens: torch.Tensor,
-    lengths: torch.Tensor,
-    times: torch.Tensor,
-    least: torch.Tensor,
-    since: torch.Tensor | None = None,
-) -> torch.Tensor:
-    n, width = tokens.shape
-    matched = match_lengths(tokens, lengths, since)
-    steps = (*tokens.stride(), lengths.stride(0), times.stride(0), least.stride(0), width)
-    given = (tokens, lengths, times, least, matched, *steps)
-    return _answer(_next_in_loop, (n,), torch.int64, given, (n,), BLOCK=SPAN, num_warps=WARPS)
+    Args:
+        asked: "lengths" or "ids".
+        found: int32 or int64.
+        entries, texts: of the rows.
+        size: int64 column, for "ids".
+        window: int64 column, number of last tokens that count.
+        sets: bit masks, and a column with their numbers: no match contains a token of a row's set; for "ids", it is
+            left out. Empty: none.
+        since_prompt: only output tokens count.
+    """
+    slots, own, own_step, _ = entries
+    held, prompts, last, *rest = texts[:5]
+    columns = [last if item is None else item for item in (size, window, *(sets or (None, None)))]
+    size_by, window_by, masks, set_of = columns
+    steps = (held.stride(0), 1, own_step, 1, size_by.stride(0), 1, window_by.stride(0))
+    sizes = (masks.stride(0), set_of.stride(0), masks.shape[-1], 1, texts.width)
+    given = (held, slots, own, last, size_by, prompts, window_by, *rest, masks, set_of, found, *steps, *sizes)
+    options = {"ASKED": asked, "SINCE": since_prompt, "WINDOW": window is not None, "SETS": bool(sets)}
+    grid = ratio_up(texts.width, POSITIONS), found.shape[0]
+    launch(_matches, grid, given, **options, DRAFTS=texts.kind, **SIZES, num_warps=WARPS)
 
 
 def attempt(device: torch.device) -> None:
     """Run each kernel once, which compiles it."""
     tokens, lengths = torch.zeros(2, 3, dtype=torch.int64, device=device), torch.arange(2, device=device)
     match_lengths(tokens, lengths)
-    largest_per_id(tokens, tokens)
     completes_ngram(tokens, lengths, lengths, lengths)
-    end_of_last(tokens, tokens)
-    begun(tokens, lengths, tokens, lengths)
-    next_in_loop(tokens, lengths, lengths, lengths, lengths)

@@ -173,19 +173,14 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
             return logits
         return self._edit_rows(logits, rows)
 
-    def _slots(self, ctx: v2.LogitsContext | None) -> torch.Tensor | None:
-        """Return the slot of each row, int64 on the device, perhaps of more; None if no row uses the processor."""
+    def _located(
+        self, logits: torch.Tensor, ctx: v2.LogitsContext | None, reads_texts: bool
+    ) -> tuple[torch.Tensor, SlotHistories | None] | None:
+        """Return what kernels that work by slot need of a call; None if no row uses the processor."""
         if self._v1 is not None:
-            return self._v1.slots()
+            return self._v1.by_slot(logits.shape[0], reads_texts)
         assert self._v2 is not None and ctx is not None
-        return self._v2.slots(ctx)
-
-    def _texts(self, logits: torch.Tensor, ctx: v2.LogitsContext | None) -> SlotHistories:
-        """Return the rows' histories, where kernels can read them."""
-        if self._v1 is not None:
-            return self._v1.texts(logits.shape[0])
-        assert self._v2 is not None and ctx is not None
-        return self._v2.texts(ctx)
+        return self._v2.by_slot(ctx, reads_texts)
 
     # -- subclasses implement these --------------------------------------------------------------------------
 

@@ -1,8 +1,8 @@
 """Edits a whole batch by slot, without the author's code: for classes whose step only calls kernels with columns.
 
 Whenever a column changed, ``process`` or ``edit`` is called once with stand-ins for the processor, the logits and the
-rows. If it only calls functions of :data:`lpkit.kernels.recording.BY_SLOT` with columns, or has one of the forms of
-:data:`lpkit.kernels.recording.PATTERNS`, each step repeats these calls, and the kernels find each row's values by its
+rows. If it only calls functions of :data:`lpkit.kernels.recording.BY_SLOT` with columns, or computes what one of
+:data:`lpkit.portable.rules.RULES` does, each step repeats these calls, and the kernels find each row's values by its
 slot.
 """
 
@@ -22,13 +22,13 @@ from lpkit.columns.column import Column
 from lpkit.columns.token_set import TokenSetColumn
 from lpkit.kernels import fused
 from lpkit.kernels.launching import LaunchPlan, place, recorded
-from lpkit.kernels.recording import PAIRS, Computed, NotRecordableError, OfSlots, Recorder, SlotHistories
+from lpkit.kernels.recording import NotRecordableError, OfSlots, Recorder, SlotHistories, StandInRows
+from lpkit.portable.rules import RULES
 
 if TYPE_CHECKING:
-    from lpkit.history.rows import HistoryUse
     from lpkit.portable.admission import Admission
 
-_MODULES = frozenset({"lpkit", "lpkit.kernels", "lpkit.sequences", "math"})
+_MODULES = frozenset({"lpkit", "lpkit.kernels", "lpkit.rng", "lpkit.sequences", "math"})
 _BUILTINS = frozenset({"abs", "bool", "float", "int", "len", "max", "min", "range", "tuple", "zip"})
 # Read from the code, since a call with stand-ins takes one path of it, and the source may not be there. What is stored
 # in an item is a local, or a stand-in, which refuses it or records it.
@@ -53,6 +53,7 @@ class BySlot:
 
     Attributes:
         reason: why the step cannot be repeated with the present columns; empty if it can.
+        reads_texts: True if the recorded step reads histories.
     """
 
     def __init__(self, owner: Any, admission: Admission, modules: Sequence[ModuleType]) -> None:
@@ -62,8 +63,23 @@ class BySlot:
         self.reason = ""
         self._version = -1
         self._calls: list[tuple[str, tuple[torch.Tensor | None, ...]]] = []
+        self._pairs: int | None = None
+        self.reads_texts = False
         self._read: list[Any] = []
         self._plans: dict[Any, LaunchPlan] = {}
+
+    def rehearse(self, on_v2: bool) -> None:
+        """Run the kernels of a step that reads histories on rows of nobody, which compiles them: no request waits."""
+        if not (self.recorded and self.reads_texts and "examples" in self._kernels):
+            return
+        own = self._admission.own.all
+        logits = torch.zeros(2, 64, device=own.device)
+        slots = torch.full((2,), own.shape[0] - 1, device=own.device)
+        entries = self._kernels["Entries"](slots, own, own.stride(0), own.shape[0])
+        with torch.inference_mode():
+            for texts in self._kernels["examples"](own.device, on_v2):
+                for name, columns in self._calls:
+                    self._kernels[name](logits, *columns, entries=entries, texts=texts)
 
     @property
     def recorded(self) -> bool:
@@ -76,11 +92,6 @@ class BySlot:
                 self._read = read
                 self._plans.clear()
         return bool(self._calls)
-
-    @property
-    def reads_texts(self) -> bool:
-        """True if the recorded step reads histories."""
-        return self._calls[0][0] in PAIRS
 
     def edit(self, logits: torch.Tensor, slots: torch.Tensor, texts: SlotHistories | None = None) -> bool:
         """Edit a batch; False if the logits or the histories do not suit the kernels.
@@ -95,11 +106,11 @@ class BySlot:
         key: tuple[Any, ...] = (logits.shape, logits.stride(), logits.dtype, logits.data_ptr() & 15, place())
         moving: tuple[torch.Tensor, ...] = (logits, slots)
         options: dict[str, Any] = {}
-        if self.reads_texts:
-            if texts is None or texts.width * texts.outputs > PAIRS[self._calls[0][0]]:
+        if texts is not None:
+            if self._pairs is not None and texts.width * texts.outputs > self._pairs:
                 return False
-            moving += texts.tensors
-            key += texts.width, texts.held.stride(), texts.drafts is None
+            moving += texts[:5] if texts.kind else texts[:3]
+            key += texts.width, texts.held.stride(), texts.kind
             options["texts"] = texts
         plan = self._plans.get(key)
         if plan is not None:
@@ -123,22 +134,27 @@ class BySlot:
     def _record(self) -> list[tuple[str, tuple[torch.Tensor | None, ...]]]:
         recorder, sparse = Recorder(), self._owner._sparse
         step = self._owner.edit if sparse else self._owner.process
-        rows = _Rows(self._admission, self._owner.history)
+        rows = StandInRows(self._owner.history, self._admission.temperature.all)
         try:
             _check(step)
             result = step(_Processor(self._owner, self._admission.columns), recorder, rows)
-            if not recorder.calls or result is not (None if sparse else recorder):
+            if not recorder.made or result is not (None if sparse else recorder):
                 raise NotRecordableError("it does not return the logits of a kernel")
+            calls, rule = recorder.calls(RULES)
         except Exception as error:  # anything that stand-ins cannot do: the step takes the general way
             known = isinstance(error, NotRecordableError)
             self.reason = str(error) if known else f"it does what cannot be recorded ({error})"
             return []
-        self.reason = ""
-        return recorder.calls
+        self.reason, self._pairs = "", None if rule is None else rule.pairs
+        self.reads_texts = self._pairs is not None
+        return calls
 
 
-def why_not_recorded(processor: Any) -> str:
-    """Return why a GPU would run the Python of an lpkit processor in each step; empty if it would not."""
+def why_not_recorded(processor: Any) -> str | None:
+    """Return why a GPU would run the Python of a processor in each step; empty if it would not. None for a class
+    without :class:`lpkit.LogitsProcessor`."""
+    if not hasattr(processor, "_by_slot"):
+        return None
     step = BySlot(type(processor), processor._admission, ())
     return "" if step.recorded else step.reason
 
@@ -146,17 +162,6 @@ def why_not_recorded(processor: Any) -> str:
 def _memory(column: torch.Tensor | None) -> Any:
     """Return what a kernel is given of a column, whose owner holds its memory: no other column has this address."""
     return column if column is None else (column.data_ptr(), column.shape, column.stride())
-
-
-class _Rows:
-    """Stands for the rows of a batch; a column knows it by its class."""
-
-    def __init__(self, admission: Admission, history: HistoryUse) -> None:
-        self.temperature = OfSlots(admission.temperature.all.unsqueeze(1))
-        if history == "tokens":
-            self.tokens, self.is_output = Computed("tokens"), Computed("is_output")
-        if history != "none":
-            self.prompt_len, self.total_len = Computed("prompt_len"), Computed("total_len")
 
 
 class _Processor:
@@ -185,12 +190,19 @@ class _Column:
         self._column = column
         self.used = column.used
 
-    def __getitem__(self, rows: _Rows) -> OfSlots:
+    def __getitem__(self, rows: StandInRows) -> OfSlots:
         if isinstance(self._column, TokenSetColumn):
             raise NotRecordableError("it reads a set as a mask")
         return OfSlots(self._column.all)
 
-    def keep_only_(self, logits: torch.Tensor, rows: _Rows) -> torch.Tensor:
+    def at(self, rows: StandInRows, positions: Any) -> Any:
+        return self[rows].at(positions)
+
+    def contains(self, rows: StandInRows, ids: Any) -> Any:
+        assert isinstance(self._column, TokenSetColumn)
+        return OfSlots(self._column.all).contains(OfSlots(self._column.set_of), ids)
+
+    def keep_only_(self, logits: torch.Tensor, rows: StandInRows) -> torch.Tensor:
         ids = self._column.short_lists if isinstance(self._column, TokenSetColumn) else None
         if ids is None:
             raise NotRecordableError("it keeps a long set")

@@ -71,27 +71,25 @@ class V1Binding:
             self._stale = True
             self._admission.flush()
 
-    def slots(self) -> torch.Tensor | None:
-        """Return the slot of each row, int64 ``[max_num_seqs]``; None if no row uses the processor. Other rows have the
-        slot that no request gets."""
+    def by_slot(self, rows: int, reads_texts: bool) -> tuple[torch.Tensor, SlotHistories | None] | None:
+        """Return the slot of each row, int64 ``[rows]`` or longer, and the histories if they are read; None if no row
+        uses the processor. Other rows have the slot that no request gets."""
         if self._stale:
             self._renew()
         if not self._own:
             return None
+        if reads_texts:
+            assert self._history is not None
+            slots, texts, complete = self._history.texts(self._own, rows)
+            if not complete:
+                self._warn()
+            return slots, texts
         if self._by_row is None:
             by_row = np.full(self._count, self._count, dtype=np.int64)
             for row, entry in self._own:
                 by_row[row] = entry.slot
             self._by_row = sent(torch.from_numpy(by_row), self._device)
-        return self._by_row
-
-    def texts(self, rows: int) -> SlotHistories:
-        """Return the histories of a batch with a request that uses the processor."""
-        assert self._history is not None
-        texts, complete = self._history.texts(self._own, rows)
-        if not complete:
-            self._warn()
-        return texts
+        return self._by_row, None
 
     def rows(self, logits: torch.Tensor) -> Rows | None:
         """Return this step's rows that use the processor; None without rows."""

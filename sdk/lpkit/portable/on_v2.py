@@ -44,6 +44,8 @@ class V2Binding:
         self._declared = history
         self._states = states
         self._device = torch.device(states.device)
+        self._batch: tuple[bytes, int] = (b"", -1)  # the requests of the last call by slot
+        self._used = False  # True if any of these uses the processor
         self._held = 0  # slots of admitted requests, some of which may have left
         # The requests of the last call with one row each, the chosen requests among them, and where they are: number in
         # the batch and slot, on the host and on the device.
@@ -63,23 +65,37 @@ class V2Binding:
         self._held += admitted - before
         return admitted
 
-    def slots(self, ctx: LogitsContext) -> torch.Tensor | None:
-        """Return the slot of each row of the call, int64; None if no request of the call uses the processor."""
-        if not self._held or not self._admission.admitted[ctx.idx_mapping_np].any():
+    def by_slot(self, ctx: LogitsContext, reads_texts: bool) -> tuple[torch.Tensor, SlotHistories | None] | None:
+        """Return the slot of each row, int64, and the histories if they are read; None if no request of the call uses
+        the processor."""
+        if not self._held:
+            return None
+        requests = ctx.idx_mapping_np
+        batch = requests.tobytes(), self._admission.version
+        if batch != self._batch:
+            self._batch, self._used = batch, bool(self._admission.admitted[requests].any())
+        if not self._used:
             return None
         mapping = ctx.expanded_idx_mapping
-        return mapping if mapping.dtype == torch.int64 else mapping.to(torch.int64)
+        if mapping.dtype != torch.int64:
+            mapping = mapping.to(torch.int64)
+        return mapping, self._texts(ctx) if reads_texts else None
 
-    def texts(self, ctx: LogitsContext) -> SlotHistories:
-        """Return the histories of a call with a request that uses the processor."""
+    def _texts(self, ctx: LogitsContext) -> SlotHistories:
         requests, states = ctx.idx_mapping_np, self._states
         lengths = ctx.seq_lens_upper_bound_np[: len(requests)]
-        held, own = states.all_token_ids.gpu, self._admission.admitted[requests]
-        width = outputs = padded(int(lengths[own].max()), SHORTEST)
+        held = states.all_token_ids.gpu
+        width = outputs = padded(max(lengths.tolist()), SHORTEST)  # numpy's takes longer for few requests
         if width > MOST_COMPARED:
-            outputs = int((lengths - states.prompt_len.np[requests])[own].max())
-        drafts = (states.total_len.gpu, ctx.input_ids) if ctx.pos.shape[0] != len(requests) else ()
-        return SlotHistories(held, states.prompt_len.gpu, ctx.pos, min(width, held.shape[1]), outputs, *drafts)
+            own = self._admission.admitted[requests]
+            lengths = lengths[own]
+            width = padded(int(lengths.max()), SHORTEST)
+            outputs = int((lengths - states.prompt_len.np[requests[own]]).max())
+        last, width = ctx.pos, min(width, held.shape[1])
+        if last.shape[0] == len(requests):
+            return SlotHistories(held, states.prompt_len.gpu, last, last, last, width, outputs)
+        more = ctx.input_ids, states.total_len.gpu
+        return SlotHistories(held, states.prompt_len.gpu, last, *more, width, outputs, 1)
 
     def rows(self, ctx: LogitsContext) -> Rows | None:
         """Return the call's rows that use the processor, except unfinished prefills; None without rows."""

@@ -79,6 +79,7 @@ class LogitsProcessor(PortableProcessor):
             modules.append(fused.prepare_few(self.device))
         if None not in modules:
             self._by_slot = BySlot(type(self), self._admission, modules)
+            self._by_slot.rehearse(self._v2 is not None)
 
     def admit(self, request: Request[Any]) -> bool:
         """Write a new request's columns, and decide if it uses the processor.
@@ -129,11 +130,8 @@ class LogitsProcessor(PortableProcessor):
             The edited logits. Without admitted requests, the same tensor, unchanged.
         """
         if self._by_slot is not None and self._by_slot.recorded:
-            slots = self._slots(ctx)
-            if slots is None:
-                return logits
-            texts = self._texts(logits, ctx) if self._by_slot.reads_texts else None
-            if self._by_slot.edit(logits, slots, texts):
+            located = self._located(logits, ctx, self._by_slot.reads_texts)
+            if located is None or self._by_slot.edit(logits, *located):
                 return logits
         return super().apply(logits, ctx)
 

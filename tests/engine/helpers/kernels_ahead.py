@@ -143,60 +143,64 @@ def _given(function: Any, types: dict[str, str]) -> dict[str, str]:
     return {name: types[name] for name in function.arg_names if name in types}
 
 
-def _matches(name: str, asked: str, since: bool, text: str = LONGS, drafts: bool = False) -> Kernel:
+def _matches(
+    name: str, asked: str, since: bool, text: str = LONGS, drafts: int = 0, window: bool = False, sets: bool = False
+) -> Kernel:
     types = {"tokens": text, "lengths": LONGS, "sizes": LONGS, "since": text, "windows": LONGS, "slots": LONGS}
-    types |= {"drafts": text, "committed": text}
+    types |= {"drafts": text, "committed": text, "sets": "*u8", "set_of": LONGS}
     types |= {"own": FLAGS, "found": FLAGS if asked == "ngram" else LONGS}
-    sizes: dict[str, Any] = {"ASKED": asked, "SINCE": since, "DRAFTS": drafts, **sequences.SIZES}
-    return _few(name, sequences._matches, types, **sizes)
+    sizes: dict[str, Any] = {"ASKED": asked, "SINCE": since, "WINDOW": window, "SETS": sets, "DRAFTS": drafts}
+    return _few(name, sequences._matches, types, **sizes, **sequences.SIZES)
+
+
+def _text(name: str, function: Any, BLOCK: int, warps: int = few.WARPS, **types: str) -> Kernel:  # noqa: N803
+    """Return a kernel that reads histories and columns by slot, where all other tensors are int64."""
+    numbers = ("_step", "_stride", "_size", "octets", "listed", "nobody", "width", "vocab", "stride")
+    others = [item for item in function.arg_names if not item.endswith(numbers) and not item.isupper()]
+    known = {"logits": FLOATS, "own": FLAGS, "sets": "*u8", "penalties": FLOATS, **types}
+    given = {item: known.get(item, LONGS) for item in others}
+    return _few(name, function, given, warps=warps, DRAFTS=1, BLOCK=BLOCK)
 
 
 _ELEMENTS = {"logits": FLOATS, "rows": LONGS, "ids": LONGS}
 _WRITTEN = {**_ELEMENTS, "values": FLOATS, "number": "fp32"}
 _LENGTHS = {"prompt_len": LONGS, "total_len": LONGS}
 _SEEN = {"slots": LONGS, "rows": LONGS, "tokens": LONGS, "outputs": FLAGS, **_LENGTHS}
-_BEGUN = {"tokens": LONGS, "lengths": LONGS, "pattern": LONGS, "since": LONGS, "found": LONGS}
-_LOOPS = dict.fromkeys(("tokens", "lengths", "times", "least", "matched", "found"), LONGS)
-_LARGEST = {"ids": LONGS, "values": LONGS, "found": LONGS}
-_MEMBERS = {"masks": "*u8", "sets": LONGS, "slots": LONGS, "ids": LONGS}
 _BY_SLOT = {"logits": FLOATS, "slots": LONGS, "own": FLAGS}
 _TEXT = {**_BY_SLOT, "tokens": INTEGERS, "prompts": INTEGERS, "lasts": LONGS, "values": FLOATS, "found": FLOATS}
 _TEXT |= {"drafts": INTEGERS, "committed": INTEGERS}
 _LOWERED = {**_TEXT, **dict.fromkeys(("repetitions", "presences", "frequencies"), FLOATS)}
-_KEYS = {"first": LONGS, "second": LONGS, "third": LONGS}
-_CONTEXTS = {"tokens": LONGS, "lengths": LONGS, "counts": LONGS, "keys": LONGS, "seeds": INTEGERS}
 FEW = (
     replace(_whole("keep_ids_, first", masks._kept, {"IDS": rows.KEPT}), whole=False, warps=1),
     _few("read", few._read, {**_ELEMENTS, "found": FLOATS}),
     _few("write", few._write, _WRITTEN, NUMBER=False),
     _few("write, one number", few._write, _WRITTEN, NUMBER=True),
     _few("mask_ids_", few._mask_ids, {**_BY_SLOT, "ids": LONGS, "held": FLOATS}, BLOCK=few.LOOKED_AT),
-    _few("contains", few._contains, {**_MEMBERS, "found": FLAGS}),
     _few("staged_history", few._history, {"held": LONGS, "prompts": LONGS, "ends": LONGS, **_SEEN}, KNOWN=True),
     _few("engine_history", few._history, {"held": INTEGERS, "prompts": INTEGERS, "ends": LONGS, **_SEEN}, KNOWN=False),
-    _few("largest_per_id", sequences._largest, _LARGEST, BLOCK=sequences.COMPARED),
     _matches("match_lengths", "lengths", since=False),
     _matches("match_lengths, since", "lengths", since=True),
     _matches("completes_ngram", "ngram", since=True),
-    _matches("ban_ngrams_, first", "ids", since=True, text=INTEGERS),
-    _matches("ban_ngrams_ with drafts, first", "ids", since=True, text=INTEGERS, drafts=True),
-    _few("end_of_last", sequences._end, {"tokens": LONGS, "pattern": LONGS, "found": LONGS}, BLOCK=sequences.SPAN),
-    _few("begun", sequences._begun, _BEGUN, BLOCK=sequences.MARKED, warps=1),
-    _few("next_in_loop", sequences._next_in_loop, _LOOPS, BLOCK=sequences.SPAN),
+    _matches("ban_ngrams_, first", "ids", since=True, text=INTEGERS, window=True),
+    _matches("ban_ngrams_ with drafts, first", "ids", since=True, text=INTEGERS, drafts=1, window=True, sets=True),
+    _matches("penalize_repetitions_, first", "lengths", since=False, drafts=2, window=True, sets=True),
     replace(_whole("log_sum_exp_and_entropy, second", limits._entropy, PARTS, results=FLOATS), whole=False, warps=1),
     _few(
         "penalize_, first",
         texts._lower,
         _given(texts._lower, _LOWERED),
         fused=False,
-        DRAFTS=False,
+        DRAFTS=0,
         BLOCK=texts.COMPARED,
     ),
-    _few("penalize_, second", texts._write_text, _given(texts._write_text, _TEXT), DRAFTS=True, BLOCK=texts.LISTED),
+    _few("penalize_, second", texts._write_text, _given(texts._write_text, _TEXT), DRAFTS=1, BLOCK=texts.LISTED),
+    _text("penalize_repetitions_, second", texts._lower_longest, BLOCK=texts.RIVALS),
+    _text("leave_loop_, second", texts._leave, BLOCK=sequences.SPAN, added=FLOATS),
+    _text("end_thinking_, first", texts._thought, BLOCK=sequences.SPAN),
+    _text("force_sequence_, first", texts._due, warps=1, BLOCK=hashes.AT_ONCE),
+    _text("exclude_sometimes_, first", texts._heads, warps=1, BLOCK=hashes.AT_ONCE, probabilities=FLOATS),
+    _text("bias_by_context_, first", texts._seed, warps=1, BLOCK=hashes.AT_ONCE),
     _few("add_to_ids_", texts._add, {**_BY_SLOT, "ids": LONGS, "values": FLOATS, "found": FLOATS}, BLOCK=texts.LISTED),
-    _few("mix", hashes._mix, {**_KEYS, "found": LONGS}, BLOCK=hashes.BLOCK, DRAW=False),
-    _few("uniform", hashes._mix, {**_KEYS, "found": FLOATS}, BLOCK=hashes.BLOCK, DRAW=True),
-    _few("context_seeds", hashes._context, _CONTEXTS, warps=1, BLOCK=hashes.AT_ONCE),
 )
 
 

@@ -7,6 +7,7 @@ import logging
 import pytest
 import torch
 from lpkit.history import staged
+from lpkit.history.staged import PLACEHOLDER, AdmittedRequest, V1History
 from sdk_hosts import SWAP, VOCAB, V1Host, bits, logits_of, new, params
 from sdk_plugins import Lengths, Spy, Weigh, weighed
 
@@ -193,3 +194,58 @@ class TestPlaceholders:
         host.update(1, added=[new(0, params(lengths=True), [-1, -1])])
         assert host.apply(logits_of(1))[0, :3].tolist() == [3, 5, 2]
         assert not caplog.records
+
+
+class TestBySlot:
+    """Kernels read texts by slot, and store each row's newest token."""
+
+    def follow(self, steps: list[str], monkeypatch: pytest.MonkeyPatch, stores: bool = True) -> str:
+        """Serve two requests, in the rows 0 and 2; return "s" for steps that looked for new tokens one by one."""
+        history, ways = V1History(4, torch.device("cpu"), keep_tokens=True), []
+        slowly = V1History._slowly
+        monkeypatch.setattr(V1History, "_slowly", lambda *given: ways.append("s") or slowly(*given))
+        own = [(0, AdmittedRequest(3, [7, 8], [1])), (2, AdmittedRequest(1, [5] * 60, [2, 3]))]
+        for step in steps:
+            for _, entry in own:
+                output = entry.output_ids
+                if step == "shrinks":
+                    del output[-2:]
+                if step in ("grows", "shrinks"):
+                    output += [len(output) + 9] * (1 if step == "grows" else 3)
+                elif step != "stays":
+                    output.append(PLACEHOLDER if step == "waits" else 4)
+            count = len(ways)
+            slots, texts, complete = history.texts(own, 3)
+            ways += "-" * (len(ways) == count)
+            assert complete == all(PLACEHOLDER not in entry.output_ids for _, entry in own)
+            for row, entry in own:
+                if PLACEHOLDER in entry.output_ids:
+                    assert slots[row] == 4
+                    continue
+                text = [*(entry.prompt_ids or []), *entry.output_ids]
+                assert (slots[row], texts.last[row], texts.drafts[row]) == (entry.slot, len(text) - 1, text[-1])
+                if stores:
+                    texts.held[entry.slot, len(text) - 1] = text[-1]
+                    assert texts.held[entry.slot, : len(text)].tolist() == text
+                assert (texts.kind, int(texts.prompts[entry.slot])) == (2, len(entry.prompt_ids or []))
+            assert slots[1] == 4, "nobody's"
+            if not stores:
+                assert history.sync([entry for _, entry in own]) == [True, True]
+                for _, entry in own:
+                    text = [*(entry.prompt_ids or []), *entry.output_ids]
+                    assert texts.held[entry.slot, : len(text)].tolist() == text
+            for _, entry in own:
+                while PLACEHOLDER in entry.output_ids:
+                    entry.output_ids.remove(PLACEHOLDER)
+        return "".join(ways)
+
+    def test_a_steady_step_reads_no_list(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert self.follow(["grows"] * 9, monkeypatch) == "s-s------"  # a text outgrows 64 tokens
+
+    @pytest.mark.parametrize("event", ["stays", "waits", "shrinks"])
+    def test_any_other_step_looks_again(self, event: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        ways = self.follow(["grows"] * 5 + [event] + ["grows"] * 3, monkeypatch)
+        assert ways[5] == "s" and ways[-1] == "-"
+
+    def test_tokens_that_no_kernel_stored_are_sent_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert self.follow(["grows"] * 4, monkeypatch, stores=False) == "ssss"

@@ -247,7 +247,7 @@ def test_calls_of_kernels_with_columns_are_recorded(cls: type[lpkit.LogitsProces
         (Counts, "it is no plain function, or uses super() or names around it"),
         (Appends, "it uses SEEN"),
         (Prints, "it uses print"),
-        (Branches, "it does what cannot be recorded ('_Rows' object has no attribute 'n')"),
+        (Branches, "it does what cannot be recorded ('StandInRows' object has no attribute 'n')"),
         (Computes, "it does what cannot be recorded (unsupported operand type(s) for *: 'OfSlots' and 'float')"),
         (Remembers, "it reads factor, which is no column"),
         (ByTemperature, "it does what cannot be recorded ('>' not supported between instances of 'OfSlots' and 'int')"),
@@ -258,7 +258,7 @@ def test_calls_of_kernels_with_columns_are_recorded(cls: type[lpkit.LogitsProces
         (BiasesIfAny, "it looks at the values of a tensor"),
         (PenalizesPrompts, "it calls write in a way that no kernel by slot knows"),
         (BansOthers, "it calls mask_ids_ in a way that no kernel by slot knows"),
-        (BansAndMasks, "it calls mask_far_below_top_ after a step that reads histories or ids"),
+        (BansAndMasks, "it calls mask_ids_ in a way that no kernel by slot knows"),
         (CountsInADefault, "it has a default that it could change"),
         (FallsBack, "it handles exceptions"),
     ],
@@ -312,11 +312,11 @@ def test_rows_have_the_slots_of_their_requests_and_others_the_slot_of_nobody() -
             ids: tuple[int, ...] = ()
 
     processor = Asked(make_config(max_num_seqs=4, vocab_size=64), torch.device("cpu"), False)
-    assert processor._v1.slots() is None
+    assert processor._v1.by_slot(4, False) is None
     enter(processor, 0, far=1.0)
     enter(processor, 1)
     enter(processor, 2, far=2.0)
-    slots = processor._v1.slots()
+    slots, _ = processor._v1.by_slot(4, False)
     assert slots[1] == 4
     assert processor._admission.own.all[slots].tolist() == [True, False, True, False]
     assert processor.far.all[slots][[0, 2]].tolist() == [1.0, 2.0]

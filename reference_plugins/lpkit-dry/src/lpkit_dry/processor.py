@@ -12,6 +12,7 @@ import torch
 from lpkit import sequences
 
 LARGEST = 1e38  # a penalty stays a number
+LONGEST = 1024  # excess beyond which a penalty grows no more
 EVERYTHING = 2**40  # tokens: more than any text has
 
 
@@ -30,29 +31,32 @@ class Dry(lpkit.LogitsProcessor):
         range: int = lpkit.Field(0, ge=0)  # how many of the last tokens count; 0: all
         breakers: tuple[lpkit.TokenId, ...] = ()
 
-    multiplier = lpkit.column(torch.float32)
-    base = lpkit.column(torch.float32)
+    penalties = lpkit.ragged(torch.float32, fill=LARGEST, limit=LONGEST)  # by excess over the allowed length
     allowed_length = lpkit.column(torch.int64)
     range = lpkit.column(torch.int64)
     breakers = lpkit.token_set()
 
     def admit(self, request: lpkit.Request[Params]) -> bool:
         slot, wanted = request.slot, request.params
-        self.multiplier[slot] = wanted.multiplier
-        self.base[slot] = wanted.base
+        self.penalties[slot] = penalties(wanted.multiplier, wanted.base)
         self.allowed_length[slot] = wanted.allowed_length
         self.range[slot] = wanted.range or EVERYTHING
         self.breakers[slot] = wanted.breakers
         return True
 
     def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
-        tokens = rows.tokens  # [n, W]
-        # A repetition reaches back neither over a breaker, which stands for itself alone here, nor out of the range.
-        itself = torch.arange(-2, -2 - tokens.shape[1], -1, device=tokens.device)
-        text = torch.where(self.breakers.contains(rows, tokens), itself, tokens)
-        length = sequences.match_lengths(text, rows.total_len, since=rows.total_len - self.range[rows])
+        # A repetition reaches back neither over a breaker nor out of the range.
+        breaks = self.breakers.contains(rows, rows.tokens)
+        length = sequences.match_lengths(rows.tokens, rows.total_len, rows.total_len - self.range[rows], breaks)
         excess = length - self.allowed_length[rows].unsqueeze(1)
         # A token that followed several repetitions is penalized for the longest.
-        ids, excess = sequences.largest_per_id(text, excess, limit=tokens.shape[1])
-        penalty = self.multiplier[rows].unsqueeze(1) * self.base[rows].unsqueeze(1) ** excess
-        logits[ids] = logits[ids] - penalty.clamp(max=LARGEST)
+        ids, excess = sequences.largest_per_id(rows.tokens.masked_fill(breaks, -1), excess)
+        logits[ids] = logits[ids] - self.penalties.at(rows, excess)
+
+
+def penalties(multiplier: float, base: float) -> list[float]:
+    """Penalties of repetitions by their excess over the allowed length, up to the largest."""
+    found: list[float] = []
+    while len(found) < LONGEST and (penalty := multiplier * base ** len(found)) < LARGEST:
+        found.append(penalty)
+    return found

@@ -57,5 +57,5 @@ class ForcedSequence(lpkit.LogitsProcessor):
         return bool(ids) or end is not None
 
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
-        due = self.due[rows].gather(1, rows.output_len.minimum(self.last[rows]).unsqueeze(1))  # [n, 1]
+        due = self.due.at(rows, rows.output_len.minimum(self.last[rows]).unsqueeze(1))  # [n, 1]
         return kernels.keep_ids_(logits, due)

@@ -39,9 +39,9 @@ class LoopBreaker(lpkit.LogitsProcessor):
         return True
 
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
-        times, least, added, end = (column[rows] for column in (self.times, self.tokens, self.added, self.end))
-        going_on = sequences.next_in_loop(rows.tokens, rows.total_len, times, least, since=rows.prompt_len).unsqueeze(1)
-        looping = going_on >= 0
+        times, least = self.times[rows], self.tokens[rows]
+        token = sequences.next_in_loop(rows.tokens, rows.total_len, times, least, since=rows.prompt_len).unsqueeze(1)
+        looping = token >= 0
         # Elsewhere -0.0 is added, which changes no bit.
-        logits.scatter_add_(1, going_on.clamp(min=0), torch.where(looping, added.unsqueeze(1), -0.0))
-        return kernels.keep_ids_(logits, end.unsqueeze(1), where=looping)
+        logits.scatter_add_(1, token.clamp(0), self.added[rows].unsqueeze(1).where(looping, -0.0))
+        return kernels.keep_ids_(logits, self.end[rows].unsqueeze(1), where=looping)

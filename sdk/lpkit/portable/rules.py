@@ -1,0 +1,128 @@
+"""Steps that one function of :mod:`lpkit.kernels.triton_texts` does, written as authors write them.
+
+The parameters are the logits, the rows, and the columns that the Triton function takes, in its order. A plugin's step
+is recorded if it computes the same, whatever its names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from lpkit import kernels, rng, sequences
+from lpkit.columns.ragged import element_at
+from lpkit.columns.token_set import in_set
+from lpkit.kernels.recording import MOST_COMPARED, OfSlots, Read, Recorder, SlotRule, StandInRows, form_of
+
+RULES: dict[Any, SlotRule] = {}
+"""By the form of the step."""
+
+STEPS: dict[str, tuple[Callable[..., Any], tuple[tuple[torch.dtype, int], ...], bool]] = {}
+"""The steps by the names of their functions, with type and dimensions of their columns, and True if they edit chosen
+logits."""
+
+FLOAT, LONG, INT = (torch.float32, 1), (torch.int64, 1), (torch.int32, 1)
+FLOATS, LONGS, MASKS = (torch.float32, 2), (torch.int64, 2), (torch.uint8, 2)
+
+
+def _rule(*columns: tuple[torch.dtype, int], **options: Any) -> Callable[[Callable[..., Any]], None]:
+    given = [torch.empty((1,) * ndim, dtype=dtype) for dtype, ndim in columns]
+    numbers = {item.untyped_storage()._cdata: number for number, item in enumerate(given)}
+
+    def add(step: Callable[..., Any]) -> None:
+        logits, name = Recorder(), f"{step.__name__}_"
+        step(logits, StandInRows("tokens", torch.empty(1)), *map(OfSlots, given))
+        form, found = form_of(tuple(logits.made))
+        reads = []
+        for item in found:
+            number = numbers[item.column.untyped_storage()._cdata]
+            reads.append(Read(number, item.dtype, item.column.ndim, columns[number][1] == 1))
+        RULES[form] = SlotRule(name, tuple(reads), **options)
+        STEPS[name] = step, columns, logits.made[0][0] == "write"
+
+    return add
+
+
+def _at(lists: Any, positions: Any) -> Any:
+    """See :meth:`lpkit.columns.ragged.RaggedColumn.at`."""
+    return lists.at(positions) if isinstance(lists, OfSlots) else element_at(lists, positions)
+
+
+def _in_set(masks: Any, set_of: Any, ids: Any) -> Any:
+    """See :meth:`lpkit.columns.token_set.TokenSetColumn.contains`."""
+    return masks.contains(set_of, ids) if isinstance(masks, OfSlots) else in_set(masks, set_of, ids)
+
+
+@_rule(LONGS, FLOATS, alike=True, pairs=None)
+def add_to_ids(logits: Any, rows: Any, ids: Any, values: Any) -> None:
+    logits[ids] = logits[ids] + values
+
+
+@_rule(FLOAT, FLOAT, FLOAT, pairs=MOST_COMPARED**2)
+def penalize(logits: Any, rows: Any, repetition: Any, presence: Any, frequency: Any) -> None:
+    count = sequences.counts(rows.tokens, rows.is_output)
+    logits[rows.tokens] = kernels.penalized(logits[rows.tokens], count, repetition, presence, frequency)
+
+
+@_rule(LONG, LONG)
+def ban_ngrams(logits: Any, rows: Any, size: Any, window: Any) -> None:
+    since = rows.prompt_len.maximum(rows.total_len - window)
+    repeats = sequences.completes_ngram(rows.tokens, rows.total_len, size, since)
+    kernels.mask_ids_(logits, rows.tokens.where(repeats, -1))
+
+
+@_rule(LONG, LONG, MASKS, LONGS)
+def ban_ngrams_except(logits: Any, rows: Any, size: Any, window: Any, sets: Any, set_of: Any) -> None:
+    since = rows.prompt_len.maximum(rows.total_len - window)
+    repeats = sequences.completes_ngram(rows.tokens, rows.total_len, size, since)
+    banned = repeats > _in_set(sets, set_of, rows.tokens)
+    kernels.mask_ids_(logits, rows.tokens.where(banned, -1))
+
+
+@_rule(LONG, LONG, FLOATS, MASKS, LONGS, pairs=MOST_COMPARED**2)
+def penalize_repetitions(
+    logits: Any, rows: Any, window: Any, allowed: Any, penalties: Any, sets: Any, set_of: Any
+) -> None:
+    breaks = _in_set(sets, set_of, rows.tokens)
+    length = sequences.match_lengths(rows.tokens, rows.total_len, rows.total_len - window, breaks)
+    excess = length - allowed.unsqueeze(1)
+    ids, excess = sequences.largest_per_id(rows.tokens.masked_fill(breaks, -1), excess)
+    logits[ids] = logits[ids] - _at(penalties, excess)
+
+
+@_rule(LONGS, LONGS, LONG)
+def end_thinking(logits: Any, rows: Any, start: Any, end: Any, budget: Any) -> None:
+    began = sequences.end_of_last(rows.tokens, start)
+    spent = rows.total_len - began
+    written = sequences.begun(rows.tokens, rows.total_len, end, since=began)
+    forced = (began > sequences.end_of_last(rows.tokens, end)) & (spent >= budget)
+    kernels.keep_ids_(logits, _at(end, written.unsqueeze(1)), forced.unsqueeze(1))
+
+
+@_rule(LONGS, LONG)
+def force_sequence(logits: Any, rows: Any, due: Any, last: Any) -> None:
+    kernels.keep_ids_(logits, _at(due, rows.output_len.minimum(last).unsqueeze(1)))
+
+
+@_rule(LONG, FLOAT, FLOATS, FLOAT, LONGS)
+def exclude_sometimes(
+    logits: Any, rows: Any, seed: Any, probability: Any, temperature: Any, log_threshold: Any, keep: Any
+) -> None:
+    heads = rng.uniform(seed, rows.total_len) < probability
+    kernels.exclude_top_choices_(logits, temperature, log_threshold.unsqueeze(1), keep, heads.unsqueeze(1))
+
+
+@_rule(LONG, LONG, INT, FLOAT)
+def bias_by_context(logits: Any, rows: Any, context: Any, key: Any, limit: Any, bias: Any) -> None:
+    seeds = rng.context_seeds(rows.tokens, rows.total_len, context, key, 8)
+    kernels.add_where_hashed_(logits, seeds, limit.unsqueeze(1), bias.unsqueeze(1))
+
+
+@_rule(LONG, LONG, FLOAT, LONG)
+def leave_loop(logits: Any, rows: Any, times: Any, least: Any, added: Any, end: Any) -> None:
+    token = sequences.next_in_loop(rows.tokens, rows.total_len, times, least, rows.prompt_len).unsqueeze(1)
+    looping = token >= 0
+    logits.scatter_add_(1, token.clamp(0), added.unsqueeze(1).where(looping, -0.0))
+    kernels.keep_ids_(logits, end.unsqueeze(1), looping)
