@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
     from lpkit import runtime
+    from lpkit.portable import by_slot
     from lpkit.runtime.engine import v1_async
 
     from lpkit_conformance import verify
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
         module_state,
         operations,
         process_settings,
+        recorded_steps,
         waits,
     )
     from lpkit_conformance.subject import calls

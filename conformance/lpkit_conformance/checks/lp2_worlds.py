@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -10,12 +11,14 @@ from lpkit_conformance.checks.base import STATE, Check
 from lpkit_conformance.checks.ladder import differing
 from lpkit_conformance.checks.lazily import (
     Subject,
+    by_slot,
     calls,
     compare,
     engine_data,
     exact_ids,
     findings,
     parts,
+    recorded_steps,
     requests,
     runtime,
     stand,
@@ -24,7 +27,7 @@ from lpkit_conformance.checks.lazily import (
 from lpkit_conformance.programs.generate import Arrive
 from lpkit_conformance.results import Failed
 from lpkit_conformance.settings.hosts import RUNNER_HOSTS
-from lpkit_conformance.subject.worlds import BEYOND, FIRST_RANK, USUAL, WORLDS, World
+from lpkit_conformance.subject.worlds import BEYOND, RECORDED, USUAL, WORLDS, World
 
 
 class LP221(Check):
@@ -35,7 +38,8 @@ class LP221(Check):
     speculative decoding (a constructor may refuse it with ``ValueError``), and the second of two ranks, which must make
     the edits of the first. In a vocabulary beyond 65,536 tokens, the plugin edits the same token's logit as in a small
     one. The token is named by an argument, is in the prompt, or is the last output. The engine's token lists stay
-    unchanged at any length.
+    unchanged at any length. A step that lpkit can record is repeated without the plugin's Python, as on a GPU, with
+    torch's operations in place of the kernels. The result says why a step cannot be recorded.
 
     Why: buffers of 1,024 tokens, masks of whole words of 32 bits, and ``int(eos_token_id)`` work with most models, and
     stop the engine with the next. Half precision cannot hold ids from 2,049 on. A rank that edits nothing samples
@@ -50,7 +54,13 @@ class LP221(Check):
 
     def run(self, subject: Subject) -> str | None:
         refused = [world.name for world in WORLDS if not works(subject, world)]
-        return f"the constructor refuses {', '.join(refused)}" if refused else f"{len(WORLDS)} engines"
+        notes = [f"the constructor refuses {', '.join(refused)}" if refused else f"{len(WORLDS)} engines"]
+        why = by_slot.why_not_recorded(getattr(parts.drive(subject), "processor", None))
+        if why == "":
+            works(subject, RECORDED)
+        elif why:
+            notes.append(f"on a GPU each step runs its Python: {why}")
+        return "; ".join(notes)
 
 
 class LP222(Check):
@@ -84,7 +94,7 @@ def works(subject: Subject, world: World) -> bool:
             if world.names_ids:
                 exact_ids.compare_ids(subject, there)
             else:
-                _compare(there, subject.having(world=USUAL) if world.peer == FIRST_RANK else there)
+                _compare(there, there if world.peer == USUAL.peer else subject.having(world=USUAL))
     except calls.PluginError as error:
         if world.may_refuse and error.method == "__init__" and isinstance(error.__cause__, ValueError):
             return False
@@ -126,7 +136,8 @@ Seen: TypeAlias = "list[tuple[torch.Tensor, torch.Tensor]]"
 
 def run(subject: Subject, requests: Sequence[runtime.Request]) -> Seen:
     """The logits before and after each step; requests in the order of their rows."""
-    driver = parts.drive(subject, len(subject.setup.world.variants))
+    with recorded_steps.recording() if subject.setup.world.recorded else nullcontext():
+        driver = parts.drive(subject, len(subject.setup.world.variants))
     seen = []
     for step in range(subject.setup.world.steps):
         with driver.watched(engine_data.leaving_lists(subject, lambda: requests, subject.setup.world.name)):

@@ -28,6 +28,7 @@ class World:
             same engine, with the request alone.
         names_ids: True if the vocabulary is so large that half precision cannot hold its ids: the tokens that a
             request names or holds are compared with those of a small vocabulary, not the requests with each other.
+        recorded: True if steps that lpkit can record are repeated without the plugin's Python.
         may_refuse: True if the constructor may refuse the configuration with a ``ValueError``.
         fix: advice for a plugin that fails in it; empty where the check gives the advice.
     """
@@ -42,6 +43,7 @@ class World:
     steps: int = 3
     peer: str = "alone"
     names_ids: bool = False
+    recorded: bool = False
     may_refuse: bool = False
     fix: str = ""
 
@@ -97,6 +99,13 @@ DRAFTING = World(
     _drafts,
     may_refuse=True,
     fix="expect a `speculative_config`; what does not work with drafts is refused with `ValueError` in `__init__`",
+)
+
+RECORDED = World(
+    "steps that are repeated without the plugin's Python, as on a GPU",
+    recorded=True,
+    peer="in its own Python",
+    fix="let the step depend on columns, rows and logits alone; if it does, report this: `lpkit` recorded it wrongly",
 )
 
 SPECULATING = World("drafts of which some are not verified, under asynchronous scheduling", _drafts_ahead)

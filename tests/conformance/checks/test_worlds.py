@@ -5,7 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import lpkit
+import pytest
 import torch
+from lpkit import kernels
+from lpkit.portable.by_slot import BySlot
+from lpkit_conformance.instruments import recorded_steps
 from lpkit_conformance.testing import compute_check
 from zoo.correct.v1 import V1Base
 
@@ -55,3 +60,52 @@ def test_neighbours_of_another_case_may_forbid_tokens() -> None:
 def test_a_small_vocabulary_has_as_many_different_outputs_as_tokens() -> None:
     result = compute_check("LP221", LowersOutputs, case={"extra_args": {"bias": 2.5}}, vocab_size=256)
     assert result.status == "passed", result.message
+
+
+class Far(lpkit.LogitsProcessor):
+    class Params(lpkit.Params):
+        far: float
+
+    far = lpkit.column(torch.float32)
+
+    def admit(self, request: lpkit.Request[Any]) -> bool:
+        self.far[request.slot] = request.params.far
+        return True
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        return kernels.mask_far_below_top_(logits, self.far[rows].unsqueeze(1))
+
+
+class InPython(Far):
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        return kernels.mask_far_below_top_(logits, self.far[rows].unsqueeze(1) * 2)
+
+
+@pytest.mark.parametrize("host", ["v1", "v2"])
+def test_a_recorded_step_is_judged_too_and_a_step_in_python_says_why(host: str) -> None:
+    case = {"extra_args": {"far": 2.0}}
+    for cls, why in ((Far, ""), (InPython, "; on a GPU each step runs its Python: it does what cannot be recorded")):
+        result = compute_check("LP221", cls, case=case, host=host)
+        assert result.status == "passed", result.message
+        assert result.message.partition(" (")[0] == f"9 engines{why}"
+
+
+def nobody_is_asked_for(patch: pytest.MonkeyPatch) -> None:
+    run = recorded_steps._Kernel._run
+    patch.setattr(
+        recorded_steps._Kernel,
+        "_run",
+        lambda self, logits, slots, own, *a, **b: run(self, logits, slots, own | True, *a, **b),
+    )
+
+
+def columns_stay_at_home(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(BySlot, "_record", lambda self: [("mask_far_below_top_", (torch.ones(99, 1), None))])
+
+
+@pytest.mark.parametrize("defect", [nobody_is_asked_for, columns_stay_at_home])
+def test_a_recorded_step_that_differs_is_found(defect: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    defect(monkeypatch)
+    result = compute_check("LP221", Far, case={"extra_args": {"far": 2.0}})
+    assert result.status == "failed"
+    assert "without the plugin's Python" in result.message

@@ -1,24 +1,25 @@
 """A repeated step gives the bits of the author's code, and a defect in any part of the repetition does not.
 
-The kernel here is a loop of Python's on the CPU, and columns lie in memory of their own, as on a GPU.
+Torch's operations take the kernels' place, and columns lie in memory of their own, as on a GPU.
 """
 
 from __future__ import annotations
 
 from functools import cache
-from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import lpkit
 import pytest
 import torch
 from lpkit import kernels
 from lpkit.columns.memory import Arena
-from lpkit.kernels.launching import LaunchPlan, launch
+from lpkit.kernels.launching import LaunchPlan
 from lpkit.portable import by_slot
 from lpkit.portable.by_slot import BySlot
 from lpkit.runtime import make_config
 from lpkit.sampling_params import SamplingParams
+from lpkit_conformance.instruments import recorded_steps
+from lpkit_conformance.instruments.recorded_steps import recording
 
 CPU, VOCAB = torch.device("cpu"), 16
 
@@ -42,41 +43,14 @@ class Far(lpkit.LogitsProcessor):
         return kernels.mask_far_below_top_(logits, self.far[rows].unsqueeze(1))
 
 
-class Entries(NamedTuple):
-    slots: torch.Tensor
-    own: torch.Tensor
-    step: int
-    size: int
-
-
-class Kernel:
-    __name__ = "far"
-
-    def __getitem__(self, grid: Any) -> Any:
-        return self.run
-
-    def run(self, logits: torch.Tensor, slots: torch.Tensor, own: torch.Tensor, far: Any, scale: Any) -> None:
-        for row, slot in zip(logits, slots.tolist(), strict=False):
-            if own[slot]:
-                distance = far[slot] if scale is None else far[slot] * scale[slot]
-                row.masked_fill_(row < row.max() - distance, -torch.inf)
-
-
-def mask_far_below_top_(logits: torch.Tensor, far: Any, scale: Any = None, *, entries: Entries) -> torch.Tensor:
-    launch(Kernel(), (logits.shape[0],), (logits, entries.slots, entries.own, far, scale))
-    return logits
-
-
-MODULE: Any = SimpleNamespace(suits=lambda logits: True, Entries=Entries, mask_far_below_top_=mask_far_below_top_)
-
-
 def made(repeated: bool) -> Far:
-    processor = Far(make_config(max_num_seqs=4, vocab_size=VOCAB), CPU, False)
-    if repeated:
-        processor._admission._arena._on_host = False
-        processor._admission._arena.lay_out()
-        processor._admission.flush()
-        processor._by_slot = BySlot(Far, processor._admission, [MODULE])
+    if not repeated:
+        return Far(make_config(max_num_seqs=4, vocab_size=VOCAB), CPU, False)
+    with recording():
+        processor = Far(make_config(max_num_seqs=4, vocab_size=VOCAB), CPU, False)
+    processor._admission._arena._on_host = False
+    processor._admission._arena.lay_out()
+    processor._admission.flush()
     return processor
 
 
@@ -136,10 +110,12 @@ def a_branch_stays_recorded(patch: pytest.MonkeyPatch) -> None:
 
 
 def nobody_is_asked_for(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Kernel, "run", lambda self, logits, slots, own, *given: RUN(self, logits, slots, own | True, *given))
-
-
-RUN = Kernel.run
+    run = recorded_steps._Kernel._run
+    patch.setattr(
+        recorded_steps._Kernel,
+        "_run",
+        lambda self, logits, slots, own, *given, **sizes: run(self, logits, slots, own | True, *given, **sizes),
+    )
 
 
 DEFECTS = [same_addresses, plans_live_on, only_new_memory_is_sent, a_branch_stays_recorded, nobody_is_asked_for]
