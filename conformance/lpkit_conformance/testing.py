@@ -8,11 +8,6 @@ As parametrized tests::
     def test_conformance(check):
         check.run()
 
-or, as a class::
-
-    class TestMyProcessor(ConformanceTests):
-        target = "my_package.processor:MyProcessor"
-
 Cases, hosts and expected failures come from ``[tool.lpkit]`` of the project that pytest runs in. The checks run in
 this process, where debuggers and coverage see them; ``lpkit check`` gives the same verdicts in a process apart.
 """
@@ -26,7 +21,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from unittest import mock
 
 from lpkit_conformance.processes import tree
@@ -398,30 +393,9 @@ def install_standin() -> None:
     install()
 
 
-class ConformanceTests:
-    """A ready test class: subclass it under a name that pytest collects, and set ``target``.
-
-    Attributes:
-        target, cases, settings: the arguments of :func:`parametrize_with_checks`.
-    """
-
-    target: ClassVar[str]
-    cases: ClassVar[Iterable[Any] | None] = None
-    settings: ClassVar[dict[str, Any]] = {}
-
-    def __init_subclass__(cls) -> None:
-        def test_conformance(self: ConformanceTests, check: BoundCheck) -> None:
-            check.run()
-
-        if "target" in vars(cls):
-            bound = parametrize_with_checks(cls.target, cls.cases, **cls.settings)(test_conformance)
-            cls.test_conformance = bound  # type: ignore[attr-defined]
-
-
 __all__ = [
     "BoundCheck",
     "ConformanceError",
-    "ConformanceTests",
     "check",
     "checks",
     "compute_check",

@@ -37,7 +37,6 @@ MADE_BY_ENGINES = frozenset(
         "lpkit.TokenSetColumn",
         "lpkit.dynamo.DynamoLogitsProcessor",
         "lpkit_conformance.testing.BoundCheck",
-        "lpkit_conformance.testing.ConformanceTests",
     }
 )
 """Classes that only engines and lpkit construct."""

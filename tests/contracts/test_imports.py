@@ -54,7 +54,6 @@ MEMBERS = {
     "lpkit.runtime:Scheduler": ("step", "submit", "unfinished"),
     "lpkit_conformance.settings.cases:Case": ("params", "prompt_token_ids", "text"),
     "lpkit_conformance.testing:BoundCheck": ("run",),
-    "lpkit_conformance.testing:ConformanceTests": ("cases", "settings", "target"),
 }
 """Members of the main classes that people use."""
 
