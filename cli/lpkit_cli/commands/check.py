@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from lpkit_conformance.suite.supervisor import Progress
 
 
-class Style(str, enum.Enum):
+class ReportStyle(str, enum.Enum):
     """Formats of a report on the terminal."""
 
     rich = "rich"
@@ -155,7 +155,7 @@ def check(
         Path | None, typer.Option("--junit-xml", metavar="FILE", help="Write the report as JUnit XML.")
     ] = None,
     style: Annotated[
-        Style | None,
+        ReportStyle | None,
         typer.Option("--format", help="By default rich on a terminal, github under GitHub Actions, plain in a pipe."),
     ] = None,
     save: Annotated[
@@ -263,7 +263,7 @@ def _progress(target: str) -> Progress:
     )
 
 
-def _show(report: Report, style: Style | None, files: Mapping[str, Path], verbose: bool) -> None:
+def _show(report: Report, style: ReportStyle | None, files: Mapping[str, Path], verbose: bool) -> None:
     if Path("-") not in files.values():
         formats.write(style.value if style else _default_style(), report, sys.stdout, verbose)
     for name, path in files.items():

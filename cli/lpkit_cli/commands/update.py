@@ -33,9 +33,8 @@ def update(
     conflict marks. Exit code 0: up to date or merged; 1: conflicts to resolve; 2: could not run, nothing was written.
     """
     from lpkit_conformance.discovery.metadata import ordered
-    from lpkit_conformance.report import update as report
 
-    from lpkit_cli.scaffold import answers, baking, merging
+    from lpkit_cli.scaffold import answers, baking, merging, summary
 
     record = answers.read(project)
     today = baking.template_versions()[-1]
@@ -51,10 +50,10 @@ def update(
         new = baking.render(record.answers, Path(scratch, "new"))
         changes = merging.plan(merging.Sides(project, base, new, labels, answers.RECORD, record.examples()))
     if dry_run:
-        typer.echo("\n".join([*report.diff(changes), *report.lines(changes, record.version, today, dry_run=True)]))
+        typer.echo("\n".join([*summary.diff(changes), *summary.lines(changes, record.version, today, dry_run=True)]))
     else:
         backups = _write(project, changes, allow_dirty)
-        typer.echo("\n".join(report.lines(changes, record.version, today, backups=backups)))
+        typer.echo("\n".join(summary.lines(changes, record.version, today, backups=backups)))
     if any(change.fate == "conflict" for change in changes):
         raise typer.Exit(CONFLICTS)
 

@@ -34,7 +34,7 @@ EVENTS = {
 
 
 @dataclass(frozen=True)
-class _Column:
+class _StepColumn:
     """A step, or a run of equal steps.
 
     Attributes:
@@ -138,7 +138,7 @@ class _Drawing:
             add(self.root, "line", "track", x1=LEFT, y1=y, x2=right, y2=y)
             label(self.root, "axis", 4, y + 4, f"{self.unit} {position}")
 
-    def _column(self, column: _Column, events: Sequence[str]) -> None:
+    def _column(self, column: _StepColumn, events: Sequence[str]) -> None:
         for number, line in enumerate(events, 1 - len(events)):
             label(self.root, "event", column.middle, self.top - 6 + LINE * number, line)
         kind = "step wrong" if column.step["step"] in self.wrong_steps else "step"
@@ -197,7 +197,7 @@ class _Drawing:
             at = end + offset
             add(self.root, "line", f"ending {colour}", x1=at, y1=y + CELL / 2 - 9, x2=at, y2=y + CELL / 2 + 9)
 
-    def _cell(self, request: str, row: Mapping[str, Any], column: _Column, y: float) -> None:
+    def _cell(self, request: str, row: Mapping[str, Any], column: _StepColumn, y: float) -> None:
         colour = self.colours[request]
         if row["prefill"]:
             width = column.end - column.start
@@ -214,7 +214,7 @@ class _Drawing:
             at = x + 4 * len(name) + 8 + 9 * number
             add(self.root, "circle", f"draft {kind} {colour}", cx=at, cy=y + CELL / 2, r=3)
 
-    def _mark(self, column: _Column) -> None:
+    def _mark(self, column: _StepColumn) -> None:
         """Frame the step in which the plugin raises, or the row that differs."""
         if column.step["step"] == self.raises:
             left, top = column.left + 2, self.top + 20
@@ -242,7 +242,7 @@ class _Drawing:
         return self.bottom + 10 + 20 * len(self.legend) + (6 if self.legend else 0)
 
 
-def _columns(steps: Sequence[Mapping[str, Any]], alone: set[Any]) -> Iterator[_Column]:
+def _columns(steps: Sequence[Mapping[str, Any]], alone: set[Any]) -> Iterator[_StepColumn]:
     """Return a column per step. Steps without events that equal the previous step share its column."""
     left = float(LEFT)
     groups: list[list[Mapping[str, Any]]] = []
@@ -257,7 +257,7 @@ def _columns(steps: Sequence[Mapping[str, Any]], alone: set[Any]) -> Iterator[_C
         label = str(first["step"]) if first["step"] == last else f"{first['step']}\u2013{last}"
         width = float(IDLE if first["kind"] == "idle" and not first["events"] else COLUMN)
         gone = {event["request"]: event["op"] for event in first["events"] if event["op"] in ("finish", "preempt")}
-        yield _Column(label, first, {row["position"]: row for row in first["rows"]}, gone, left, width)
+        yield _StepColumn(label, first, {row["position"]: row for row in first["rows"]}, gone, left, width)
         left += width
 
 

@@ -5,23 +5,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
 
-
-class Change(Protocol):
-    """Describe the change of one file."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def fate(self) -> str: ...
-    @property
-    def before(self) -> bytes | None: ...
-    @property
-    def after(self) -> bytes | None: ...
-    @property
-    def reason(self) -> str: ...
-
+from lpkit_cli.scaffold.merging import FileChange
 
 TITLES = {
     "added": "added",
@@ -34,7 +19,7 @@ TITLES = {
 
 
 def lines(
-    changes: Sequence[Change], old: str, new: str, *, dry_run: bool = False, backups: Path | None = None
+    changes: Sequence[FileChange], old: str, new: str, *, dry_run: bool = False, backups: Path | None = None
 ) -> Iterator[str]:
     """Every file with its change, then the next step."""
     yield f"{'Would update' if dry_run else 'Updated'} from template {old} to {new}:"
@@ -54,7 +39,7 @@ def lines(
         yield from ("", "Next: lpkit check, then commit.")
 
 
-def diff(changes: Iterable[Change]) -> Iterator[str]:
+def diff(changes: Iterable[FileChange]) -> Iterator[str]:
     """The changes as a unified diff."""
     for change in changes:
         if change.before != change.after:
