@@ -7,6 +7,10 @@ penalized, as in the original and in llama.cpp.
 
 from __future__ import annotations
 
+import math
+import operator
+from itertools import accumulate, repeat
+
 import lpkit
 import torch
 from lpkit import sequences
@@ -56,7 +60,5 @@ class Dry(lpkit.LogitsProcessor):
 
 def penalties(multiplier: float, base: float) -> list[float]:
     """Penalties of repetitions by their excess over the allowed length, up to the largest."""
-    found: list[float] = []
-    while len(found) < LONGEST and (penalty := multiplier * base ** len(found)) < LARGEST:
-        found.append(penalty)
-    return found
+    count = LONGEST if base == 1.0 else min(LONGEST, 1 + int(math.log(LARGEST / multiplier, base)))
+    return list(accumulate(repeat(base, count - 1), operator.mul, initial=multiplier))
