@@ -24,8 +24,21 @@ AROUND = 5
 """Tokens that a report shows of a longer list."""
 
 
+def judge(play: Callable[[bool], None]) -> None:
+    """Call ``play(False)``; if that fails, call ``play(True)``, which follows the author's lines and names the line."""
+    try:
+        play(False)
+    except Failed:
+        play(True)
+        raise
+
+
 def leaving(
-    subject: Subject, shared: Callable[[str, tuple[Any, ...]], Mapping[str, Any]], report: str, fix: str
+    subject: Subject,
+    shared: Callable[[str, tuple[Any, ...]], Mapping[str, Any]],
+    report: str,
+    fix: str,
+    follow: bool = False,
 ) -> Watch:
     """Return a watch that raises ``Failed`` when a call changes data of the engine.
 
@@ -33,13 +46,14 @@ def leaving(
         subject: the plugin that is called.
         shared: returns copies of the data for a method and its arguments, by name.
         report, fix: the words of the finding, with ``{method}`` and ``{name}``.
+        follow: copies and compares the data at each of the author's lines, too: slow, and the finding names the line.
     """
 
     @contextmanager
     def watch(method: str, args: tuple[Any, ...]) -> Iterator[None]:
         before = shared(method, args)
         followed = Writes("", 0)
-        with followed.around(method, args, partial(shared, method, args)) if before else nullcontext():
+        with followed.around(method, args, partial(shared, method, args)) if follow and before else nullcontext():
             yield
         after = shared(method, args) if before else {}
         for name, value in before.items():
@@ -56,7 +70,9 @@ def leaving(
     return watch
 
 
-def leaving_lists(subject: Subject, requests: Callable[[], Iterable[Request]], engine: str = "") -> Watch:
+def leaving_lists(
+    subject: Subject, requests: Callable[[], Iterable[Request]], engine: str = "", follow: bool = False
+) -> Watch:
     """Return a watch of the requests' token lists; ``engine``: its special feature, for the report."""
 
     def lists(method: str, args: tuple[Any, ...]) -> dict[str, list[int]]:
@@ -68,7 +84,7 @@ def leaving_lists(subject: Subject, requests: Callable[[], Iterable[Request]], e
         }
 
     within = f"in an engine with {engine}, " if engine else ""
-    return leaving(subject, lists, within + "{method} changed {name}", "copy a token list before you change it")
+    return leaving(subject, lists, within + "{method} changed {name}", "copy a token list before you change it", follow)
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from lpkit_conformance.checks.base import EVERY_METHOD, STATE, Check
@@ -168,12 +169,16 @@ class LP502(Check):
     code, name, hosts, requires = "LP502", "leaves-lists", (V1,), ("LP101", "LP301")
 
     def run(self, subject: Subject) -> str | None:
+        engine_data.judge(partial(self._play, subject))
+        return None
+
+    @staticmethod
+    def _play(subject: Subject, follow: bool) -> None:
         host = parts.default_host(subject, 8)
         resumed = [Preempt("r1"), Preempt("r3"), Step(2), Resume("r1"), Resume("r3", new_list=True)]
-        with host.driver.watched(engine_data.leaving_lists(subject, host.pool.all_requests)):
+        with host.driver.watched(engine_data.leaving_lists(subject, host.pool.all_requests, follow=follow)):
             for _ in host.run([*mixed_arrivals(4), Step(12), Finish("r0"), *resumed, Step(6)]):
                 pass
-        return None
 
 
 class LP507(Check):
@@ -191,6 +196,11 @@ class LP507(Check):
     code, name, hosts, requires = "LP507", "leaves-engine-data", RUNNER_HOSTS, ("LP101", "LP301")
 
     def run(self, subject: Subject) -> str | None:
+        engine_data.judge(partial(self._play, subject))
+        return None
+
+    @staticmethod
+    def _play(subject: Subject, follow: bool) -> None:
         host = parts.default_host(subject, 8)
         fewer = [Finish("r0"), Finish("r4"), Finish("r5"), Step(2)]
         driver = host.driver
@@ -199,7 +209,6 @@ class LP507(Check):
             return driver.shared(method, args) if method in driver.shares else {}
 
         report = "{method} changed {name}, which other processors read too"
-        with driver.watched(engine_data.leaving(subject, shared, report, "change a copy of {name}")):
+        with driver.watched(engine_data.leaving(subject, shared, report, "change a copy of {name}", follow)):
             for _ in host.run([*mixed_arrivals(6), Step(2), *fewer, *mixed_arrivals(2, "s"), Step(2)]):
                 pass
-        return None
