@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from lpkit_conformance.activity.search import SOON
+from lpkit_conformance.activity.search import EARLY
 from lpkit_conformance.expectation.compare import Mismatch
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.explanation.exceptions import read
@@ -121,7 +121,8 @@ def method_location(cls: Any, name: str) -> str:
 
 def at_fault(subject: Subject, name: str) -> str:
     """``file:line`` of the author's method; for ``apply``, of the line that edits a row of the first case."""
-    return (_editing_line(subject) if name == "apply" else "") or method_location(subject.plugin.cls, name)
+    line = (_editing_line(subject) or callable_of(subject)[1]) if name == "apply" else ""
+    return line or method_location(subject.plugin.cls, name)
 
 
 def _editing_line(subject: Subject) -> str:
@@ -138,7 +139,7 @@ def _editing_line(subject: Subject) -> str:
     with contextlib.suppress(Exception):  # whatever the plugin raises: a line is being looked for
         host = default_host(subject, 1)
         with host.driver.watched(watch):
-            for _ in host.run([Arrive("a", 0), Step(SOON)]):
+            for _ in host.run([Arrive("a", 0), Step(EARLY)]):
                 if line:
                     break
     return line
