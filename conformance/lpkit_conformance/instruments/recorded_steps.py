@@ -18,7 +18,7 @@ from lpkit.history.rows import Rows, SparseLogits
 from lpkit.kernels import fused
 from lpkit.kernels.launching import launch
 from lpkit.kernels.recording import BY_SLOT
-from lpkit.portable.rules import STEPS
+from lpkit.portable.rules import steps
 
 
 @contextmanager
@@ -36,7 +36,7 @@ def recording() -> Iterator[None]:
 def functions() -> ModuleType:
     """The functions by slot; ``Entries`` are the slots of a batch's rows, and the column that says who is admitted."""
     found = ModuleType("by_slot")
-    vars(found).update({name: partial(_launched, _Kernel(name)) for name in (*BY_SLOT, *STEPS)})
+    vars(found).update({name: partial(_launched, _Kernel(name)) for name in (*BY_SLOT, *steps())})
     vars(found).update(Entries=lambda *given: given, suits=lambda logits: logits.dtype == torch.float32)
     return found
 
@@ -68,7 +68,7 @@ class _Kernel:
             values = [column if column is None else column[here] for column in columns]
             logits[index] = getattr(kernels, self.__name__)(edited, *values)
             return
-        step, kinds, sparse = STEPS[self.__name__]
+        step, kinds, sparse = steps()[self.__name__]
         rows = _seen(given[:texts], index, here, **sizes) if texts else None
         values = [
             column if dtype == torch.uint8 else column[here].squeeze(1) if ndim == 1 else column[here]

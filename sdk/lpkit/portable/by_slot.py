@@ -2,7 +2,7 @@
 
 Whenever a column changed, ``process`` or ``edit`` is called once with stand-ins for the processor, the logits and the
 rows. If it only calls functions of :data:`lpkit.kernels.recording.BY_SLOT` with columns, or computes what one of
-:data:`lpkit.portable.rules.RULES` does, each step repeats these calls, and the kernels find each row's values by its
+:mod:`lpkit.portable.rules` does, each step repeats these calls, and the kernels find each row's values by its
 slot.
 """
 
@@ -23,7 +23,7 @@ from lpkit.columns.token_set import TokenSetColumn
 from lpkit.kernels import fused
 from lpkit.kernels.launching import LaunchPlan, place, recorded
 from lpkit.kernels.recording import NotRecordableError, OfSlots, Recorder, SlotHistories, StandInRows
-from lpkit.portable.rules import RULES
+from lpkit.portable.rules import rules
 
 if TYPE_CHECKING:
     from lpkit.portable.admission import Admission
@@ -140,7 +140,7 @@ class BySlot:
             result = step(_Processor(self._owner, self._admission.columns), recorder, rows)
             if not recorder.made or result is not (None if sparse else recorder):
                 raise NotRecordableError("it does not return the logits of a kernel")
-            calls, rule = recorder.calls(RULES)
+            calls, rule = recorder.calls(rules())
         except Exception as error:  # anything that stand-ins cannot do: the step takes the general way
             known = isinstance(error, NotRecordableError)
             self.reason = str(error) if known else f"it does what cannot be recorded ({error})"

@@ -7,6 +7,7 @@ is recorded if it computes the same, whatever its names.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -16,33 +17,49 @@ from lpkit.columns.ragged import element_at
 from lpkit.columns.token_set import in_set
 from lpkit.kernels.recording import MOST_COMPARED, OfSlots, Read, Recorder, SlotRule, StandInRows, form_of
 
-RULES: dict[Any, SlotRule] = {}
-"""By the form of the step."""
-
-STEPS: dict[str, tuple[Callable[..., Any], tuple[tuple[torch.dtype, int], ...], bool]] = {}
-"""The steps by the names of their functions, with type and dimensions of their columns, and True if they edit chosen
-logits."""
-
 FLOAT, LONG, INT = (torch.float32, 1), (torch.int64, 1), (torch.int32, 1)
 FLOATS, LONGS, MASKS = (torch.float32, 2), (torch.int64, 2), (torch.uint8, 2)
 
 
-def _rule(*columns: tuple[torch.dtype, int], **options: Any) -> Callable[[Callable[..., Any]], None]:
-    given = [torch.empty((1,) * ndim, dtype=dtype) for dtype, ndim in columns]
-    numbers = {item.untyped_storage()._cdata: number for number, item in enumerate(given)}
+Columns = tuple[tuple[torch.dtype, int], ...]
+_STEPS: list[tuple[Callable[..., Any], Columns, dict[str, Any]]] = []
+"""Steps, types and dimensions of their columns, and the other fields of :class:`SlotRule`."""
 
-    def add(step: Callable[..., Any]) -> None:
-        logits, name = Recorder(), f"{step.__name__}_"
-        step(logits, StandInRows("tokens", torch.empty(1)), *map(OfSlots, given))
-        form, found = form_of(tuple(logits.made))
+
+def _rule(*columns: tuple[torch.dtype, int], **options: Any) -> Callable[[Callable[..., Any]], None]:
+    return lambda step: _STEPS.append((step, columns, options))
+
+
+@cache
+def rules() -> dict[Any, SlotRule]:
+    """Return the rules by the form of the step."""
+    found = {}
+    for step, columns, options in _STEPS:
+        given = [torch.empty((1,) * ndim, dtype=dtype) for dtype, ndim in columns]
+        numbers = {item.untyped_storage()._cdata: number for number, item in enumerate(given)}
+        form, read = form_of(_made(step, given))
         reads = []
-        for item in found:
+        for item in read:
             number = numbers[item.column.untyped_storage()._cdata]
             reads.append(Read(number, item.dtype, item.column.ndim, columns[number][1] == 1))
-        RULES[form] = SlotRule(name, tuple(reads), **options)
-        STEPS[name] = step, columns, logits.made[0][0] == "write"
+        found[form] = SlotRule(f"{step.__name__}_", tuple(reads), **options)
+    return found
 
-    return add
+
+@cache
+def steps() -> dict[str, tuple[Callable[..., Any], Columns, bool]]:
+    """Return the steps by the names of their functions, with their columns, and True if they edit chosen logits."""
+    found = {}
+    for step, columns, _ in _STEPS:
+        given = [torch.empty((1,) * ndim, dtype=dtype) for dtype, ndim in columns]
+        found[f"{step.__name__}_"] = step, columns, _made(step, given)[0][0] == "write"
+    return found
+
+
+def _made(step: Callable[..., Any], columns: list[torch.Tensor]) -> tuple[tuple[Any, ...], ...]:
+    logits = Recorder()
+    step(logits, StandInRows("tokens", torch.empty(1)), *map(OfSlots, columns))
+    return tuple(logits.made)
 
 
 def _at(lists: Any, positions: Any) -> Any:
