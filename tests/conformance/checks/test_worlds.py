@@ -10,8 +10,8 @@ import pytest
 import torch
 from lpkit import kernels
 from lpkit.portable.by_slot import BySlot
-from lpkit_conformance.instruments import recorded_steps
 from lpkit_conformance.testing import compute_check
+from recording_defects import nobody_is_asked_for
 from zoo.correct.v1 import V1Base
 
 
@@ -88,15 +88,6 @@ def test_a_recorded_step_is_judged_too_and_a_step_in_python_says_why(host: str) 
         result = compute_check("LP221", cls, case=case, host=host)
         assert result.status == "passed", result.message
         assert result.message.partition(" (")[0] == f"9 engines{why}"
-
-
-def nobody_is_asked_for(patch: pytest.MonkeyPatch) -> None:
-    run = recorded_steps._Kernel._run
-    patch.setattr(
-        recorded_steps._Kernel,
-        "_run",
-        lambda self, logits, slots, own, *a, **b: run(self, logits, slots, own | True, *a, **b),
-    )
 
 
 def columns_stay_at_home(patch: pytest.MonkeyPatch) -> None:

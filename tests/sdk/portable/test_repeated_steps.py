@@ -18,8 +18,8 @@ from lpkit.portable import by_slot
 from lpkit.portable.by_slot import BySlot
 from lpkit.runtime import make_config
 from lpkit.sampling_params import SamplingParams
-from lpkit_conformance.instruments import recorded_steps
 from lpkit_conformance.instruments.recorded_steps import recording
+from recording_defects import nobody_is_asked_for
 
 CPU, VOCAB = torch.device("cpu"), 16
 
@@ -107,15 +107,6 @@ def only_new_memory_is_sent(patch: pytest.MonkeyPatch) -> None:
 
 def a_branch_stays_recorded(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(BySlot, "_record", cache(BySlot._record))
-
-
-def nobody_is_asked_for(patch: pytest.MonkeyPatch) -> None:
-    run = recorded_steps._Kernel._run
-    patch.setattr(
-        recorded_steps._Kernel,
-        "_run",
-        lambda self, logits, slots, own, *given, **sizes: run(self, logits, slots, own | True, *given, **sizes),
-    )
 
 
 DEFECTS = [same_addresses, plans_live_on, only_new_memory_is_sent, a_branch_stays_recorded, nobody_is_asked_for]
