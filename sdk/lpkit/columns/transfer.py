@@ -42,9 +42,9 @@ class Outbox:
         cuda = device.type == "cuda"
         with torch.inference_mode(False):  # the engine may call inside and outside of this mode
             self.device = torch.zeros(count, dtype=torch.int64, device=device)
-            shared = device.type == "cpu"
-            host = [torch.zeros(count, dtype=torch.int64, pin_memory=cuda) for _ in range(PAGES)]
-        self._pages = [self.device] if shared else host
+            self._pages = [self.device]
+            if device.type != "cpu":
+                self._pages = [torch.zeros(count, dtype=torch.int64, pin_memory=cuda) for _ in range(PAGES)]
         self._memory = [(ctypes.c_int64 * count).from_address(page.data_ptr()) for page in self._pages]
         event: Any = torch.cuda.Event
         self._copied = [event() for _ in self._pages] if cuda else []

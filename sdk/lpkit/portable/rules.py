@@ -35,9 +35,9 @@ def rules() -> dict[Any, SlotRule]:
     """Return the rules by the form of the step."""
     found = {}
     for step, columns, options in _STEPS:
-        given = [torch.empty((1,) * ndim, dtype=dtype) for dtype, ndim in columns]
+        made, given = _made(step, columns)
         numbers = {item.untyped_storage()._cdata: number for number, item in enumerate(given)}
-        form, read = form_of(_made(step, given))
+        form, read = form_of(made)
         reads = []
         for item in read:
             number = numbers[item.column.untyped_storage()._cdata]
@@ -49,17 +49,17 @@ def rules() -> dict[Any, SlotRule]:
 @cache
 def steps() -> dict[str, tuple[Callable[..., Any], Columns, bool]]:
     """Return the steps by the names of their functions, with their columns, and True if they edit chosen logits."""
-    found = {}
-    for step, columns, _ in _STEPS:
-        given = [torch.empty((1,) * ndim, dtype=dtype) for dtype, ndim in columns]
-        found[f"{step.__name__}_"] = step, columns, _made(step, given)[0][0] == "write"
-    return found
+    return {
+        f"{step.__name__}_": (step, columns, _made(step, columns)[0][0][0] == "write") for step, columns, _ in _STEPS
+    }
 
 
-def _made(step: Callable[..., Any], columns: list[torch.Tensor]) -> tuple[tuple[Any, ...], ...]:
+def _made(step: Callable[..., Any], columns: Columns) -> tuple[tuple[tuple[Any, ...], ...], list[torch.Tensor]]:
+    """Return the calls of a step that edit, and the memory that stands for its columns."""
+    given = [torch.empty((1,) * ndim, dtype=dtype) for dtype, ndim in columns]
     logits = Recorder()
-    step(logits, StandInRows("tokens", torch.empty(1)), *map(OfSlots, columns))
-    return tuple(logits.made)
+    step(logits, StandInRows("tokens", torch.empty(1)), *map(OfSlots, given))
+    return tuple(logits.made), given
 
 
 def _at(lists: Any, positions: Any) -> Any:
