@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
@@ -13,7 +13,9 @@ from lpkit.runtime import Request
 
 from lpkit_conformance.explanation.findings import method_location
 from lpkit_conformance.explanation.writes import Writes
-from lpkit_conformance.hosts.base import Watch
+from lpkit_conformance.hosts import default_host
+from lpkit_conformance.hosts.base import Host, Watch
+from lpkit_conformance.programs.generate import Op
 from lpkit_conformance.results import Failed
 from lpkit_conformance.subject.subject import Subject
 
@@ -24,12 +26,22 @@ AROUND = 5
 """Tokens that a report shows of a longer list."""
 
 
-def judge(play: Callable[[bool], None]) -> None:
-    """Call ``play(False)``; if that fails, call ``play(True)``, which follows the author's lines and names the line."""
+def play(subject: Subject, ops: Sequence[Op], watched: Callable[[Host, bool], Watch]) -> None:
+    """Run operations under a watch; if that fails, run them again and follow the author's lines, to name the line.
+
+    ``watched``: returns the watch of :func:`leaving` for a host, and for True, if it follows lines.
+    """
+
+    def run(follow: bool) -> None:
+        host = default_host(subject, 8)
+        with host.driver.watched(watched(host, follow)):
+            for _ in host.run(ops):
+                pass
+
     try:
-        play(False)
+        run(False)
     except Failed:
-        play(True)
+        run(True)
         raise
 
 
@@ -52,7 +64,7 @@ def leaving(
     @contextmanager
     def watch(method: str, args: tuple[Any, ...]) -> Iterator[None]:
         before = shared(method, args)
-        followed = Writes("", 0)
+        followed = Writes()
         with followed.around(method, args, partial(shared, method, args)) if follow and before else nullcontext():
             yield
         after = shared(method, args) if before else {}

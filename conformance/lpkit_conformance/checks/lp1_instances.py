@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 from lpkit.loading import CONSTRUCTORS
 
@@ -127,15 +126,15 @@ class LP108(Check):
 
 def _sharing(subject: Subject) -> str:
     """Return ``file:line`` of the last write of an instance to its class or modules; empty if there is none."""
-    followed = writes.Writes("", -1)
     with subject.as_imported():
         host = parts.default_host(subject, 8)
         held = state.State.of(host.processor, list(module_state.owners(subject.plugin.cls)))
         names = [name for name in held.places if not name.startswith("self.")]
-        with host.driver.watched(partial(followed.around, value=lambda: [held.get(name) for name in names])):
-            for _ in host.run((*mixed_arrivals(4), Step(2))):
-                pass
-    return str(followed.last or "")
+        return writes.last_write(
+            host.driver,
+            lambda: [held.get(name) for name in names],
+            lambda: list(host.run((*mixed_arrivals(4), Step(2)))),
+        )
 
 
 class LP109(Check):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import copy
 from dataclasses import replace
 from typing import Any
@@ -11,8 +10,8 @@ from lpkit.sampling_params import SamplingParams
 
 from lpkit_conformance.checks.base import STATE, Check
 from lpkit_conformance.checks.lazily import (
+    Host,
     Subject,
-    Watch,
     admission,
     calls,
     findings,
@@ -23,34 +22,30 @@ from lpkit_conformance.checks.lazily import (
 )
 from lpkit_conformance.discovery.releases import VALIDATED_SINCE
 from lpkit_conformance.explanation import advice
-from lpkit_conformance.programs.generate import Arrive, Op, Step
+from lpkit_conformance.programs.generate import Arrive, Step
 from lpkit_conformance.results import Failed, Finding, Skipped
 from lpkit_conformance.settings.cases import make_params
 from lpkit_conformance.settings.derived import derived_cases
 from lpkit_conformance.settings.hosts import hosts_of
 
 
-def serve(
-    subject: Subject, params: SamplingParams, steps: Op, variant: int | None = 0, watch: Watch | None = None
-) -> list[calls.Observation]:
-    """Serve a lone request with exactly these parameters; return its logits."""
+def lone_request(subject: Subject, params: SamplingParams, variant: int | None = 0) -> Host:
+    """Return a host with a lone request with exactly these parameters."""
     host = parts.default_host(subject, 4)
     host.pool.arrive(Arrive("a", variant))
     host.pool.running["a"].request.params = subject.completed(params)
-    with host.driver.watched(watch) if watch else contextlib.nullcontext():
-        return list(host.run((steps,)))
+    return host
+
+
+def serve(subject: Subject, params: SamplingParams, variant: int | None = 0) -> list[calls.Observation]:
+    """Serve a lone request for a few steps; return its logits."""
+    return list(lone_request(subject, params, variant).run((Step(3),)))
 
 
 def changing(subject: Subject, params: SamplingParams, variant: int | None) -> str:
     """Return ``file:line`` of the author's line that changes the parameters of a request; empty if it is unknown."""
-    followed = writes.Writes("", 0)
-
-    def watch(method: str, args: tuple[Any, ...]) -> contextlib.AbstractContextManager[None]:
-        return followed.around(method, args, lambda: params.extra_args)
-
-    with contextlib.suppress(calls.PluginError):
-        serve(subject, params, Step(3), variant, watch)
-    return str(followed.last or "")
+    host = lone_request(subject, params, variant)
+    return writes.last_write(host.driver, lambda: params.extra_args, lambda: list(host.run((Step(3),))))
 
 
 def refused(
@@ -208,7 +203,7 @@ class LP105(Check):
                 raise Skipped("validate_params refuses the case")
             if refusal is not None:
                 raise refusal
-            serve(subject, params, Step(3), variant)
+            serve(subject, params, variant)
             if (repr(params), dict(params.extra_args or {})) != before:
                 raise Failed(
                     "the plugin changed the request's SamplingParams",
@@ -265,7 +260,7 @@ class LP106(Check):
 
     def _same_effect(self, subject: Subject, plain: dict[str, Any], spoken: dict[str, Any]) -> None:
         try:
-            runs = [serve(subject, make_params(copy.deepcopy(fields)), Step(3)) for fields in (plain, spoken)]
+            runs = [serve(subject, make_params(copy.deepcopy(fields))) for fields in (plain, spoken)]
         except calls.PluginError:
             return  # other checks judge that
         if not all(torch.equal(one.after, other.after) for one, other in zip(*runs, strict=True)):

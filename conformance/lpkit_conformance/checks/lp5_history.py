@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 from lpkit_conformance.checks.base import EVERY_METHOD, STATE, Check
 from lpkit_conformance.checks.ladder import LadderCheck, differing, mixed_arrivals
 from lpkit_conformance.checks.lazily import (
+    Host,
     Subject,
+    Watch,
     compare,
     engine_data,
     findings,
@@ -169,16 +170,14 @@ class LP502(Check):
     code, name, hosts, requires = "LP502", "leaves-lists", (V1,), ("LP101", "LP301")
 
     def run(self, subject: Subject) -> str | None:
-        engine_data.judge(partial(self._play, subject))
-        return None
-
-    @staticmethod
-    def _play(subject: Subject, follow: bool) -> None:
-        host = parts.default_host(subject, 8)
         resumed = [Preempt("r1"), Preempt("r3"), Step(2), Resume("r1"), Resume("r3", new_list=True)]
-        with host.driver.watched(engine_data.leaving_lists(subject, host.pool.all_requests, follow=follow)):
-            for _ in host.run([*mixed_arrivals(4), Step(12), Finish("r0"), *resumed, Step(6)]):
-                pass
+        ops = [*mixed_arrivals(4), Step(12), Finish("r0"), *resumed, Step(6)]
+
+        def watched(host: Host, follow: bool) -> Watch:
+            return engine_data.leaving_lists(subject, host.pool.all_requests, follow=follow)
+
+        engine_data.play(subject, ops, watched)
+        return None
 
 
 class LP507(Check):
@@ -196,19 +195,14 @@ class LP507(Check):
     code, name, hosts, requires = "LP507", "leaves-engine-data", RUNNER_HOSTS, ("LP101", "LP301")
 
     def run(self, subject: Subject) -> str | None:
-        engine_data.judge(partial(self._play, subject))
-        return None
-
-    @staticmethod
-    def _play(subject: Subject, follow: bool) -> None:
-        host = parts.default_host(subject, 8)
         fewer = [Finish("r0"), Finish("r4"), Finish("r5"), Step(2)]
-        driver = host.driver
-
-        def shared(method: str, args: tuple[Any, ...]) -> dict[str, Any]:
-            return driver.shared(method, args) if method in driver.shares else {}
-
         report = "{method} changed {name}, which other processors read too"
-        with driver.watched(engine_data.leaving(subject, shared, report, "change a copy of {name}", follow)):
-            for _ in host.run([*mixed_arrivals(6), Step(2), *fewer, *mixed_arrivals(2, "s"), Step(2)]):
-                pass
+
+        def watched(host: Host, follow: bool) -> Watch:
+            def shared(method: str, args: tuple[Any, ...]) -> dict[str, Any]:
+                return host.driver.shared(method, args) if method in host.driver.shares else {}
+
+            return engine_data.leaving(subject, shared, report, "change a copy of {name}", follow)
+
+        engine_data.play(subject, [*mixed_arrivals(6), Step(2), *fewer, *mixed_arrivals(2, "s"), Step(2)], watched)
+        return None

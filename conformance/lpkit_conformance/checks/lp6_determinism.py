@@ -211,10 +211,8 @@ class LP603(Check):
         before = {name: size(name) for name in root.places}
         _churn(subject, host, 1)
         name = max(before, key=lambda name: size(name) - before[name])
-        followed = writes.Writes(name, -1)
-        with host.driver.watched(lambda method, args: followed.around(method, args, partial(size, name))):
-            _churn(subject, host, 2)
-        return (name, str(followed.last)) if followed.last else ("", "")
+        line = writes.last_write(host.driver, partial(size, name), lambda: _churn(subject, host, 2))
+        return name if line else "", line
 
     @staticmethod
     def _sizes(subject: Subject, other_arguments: bool = False, most: int = BLOCKS) -> list[int]:

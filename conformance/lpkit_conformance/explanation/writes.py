@@ -8,12 +8,14 @@ import linecache
 import re
 import sys
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 import torch
 
+from lpkit_conformance.hosts import PluginError
+from lpkit_conformance.hosts.base import Driver
 from lpkit_conformance.instruments.author_lines import is_authors
 
 _is_authors = cache(is_authors)
@@ -37,14 +39,14 @@ class Writes:
     """Follows the calls of a plugin, and notes the lines that change one value.
 
     Args:
-        name: of the value.
-        position: the row or slot of the request that is wrong.
+        name: of the value; empty if only :attr:`last` is asked for.
+        position: the row or slot of the request that is wrong; None: no request in particular.
 
     Attributes:
-        last: the last line that wrote it since the request came to its position.
+        last: the last line that wrote it, since the request came to its position.
     """
 
-    def __init__(self, name: str, position: int) -> None:
+    def __init__(self, name: str = "", position: int | None = None) -> None:
         attribute = re.escape(re.sub(r"\[.*", "", name).rpartition(".")[2])
         self._named = re.compile(rf"\.{attribute}\b" if "." in name else rf"\b{attribute}\b")
         self._position = position
@@ -117,6 +119,17 @@ class Writes:
                 return around[-1]
             passed += ran[-1:] if writes else []
         return passed[0] if passed else None
+
+
+def last_write(driver: Driver, value: Callable[[], Any], play: Callable[[], object]) -> str:
+    """Return ``file:line`` of the last line that changes a value while ``play`` calls a plugin; empty if none does.
+
+    A plugin that raises ends it.
+    """
+    followed = Writes()
+    with contextlib.suppress(PluginError), driver.watched(partial(followed.around, value=value)):
+        play()
+    return str(followed.last or "")
 
 
 def _lines_of(code: CodeType) -> list[int]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sys
+from typing import Any, ClassVar
 
 import pytest
+import torch
 from lpkit.runtime import Request
-from lpkit_conformance.checks.engine_data import judge, leaving_lists
+from lpkit_conformance.checks.engine_data import leaving_lists, play
+from lpkit_conformance.programs.generate import Arrive, Step
 from lpkit_conformance.results import Failed
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.subject.subject import Subject
@@ -29,16 +32,27 @@ def test_a_report_names_the_list_and_where_a_long_one_begins_to_differ() -> None
         request.prompt_token_ids.append(4)  # type: ignore[union-attr]
 
 
+class AppendsOutputs(Bias):
+    """Appends to the outputs; notes in ``traced`` if its lines are followed."""
+
+    traced: ClassVar[list[bool]] = []
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        return outputs
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        self.traced.append(sys.gettrace() is not None)
+        for outputs in self.rows.values():
+            outputs.append(4)
+        return logits
+
+
 def test_lines_are_followed_only_in_the_second_run() -> None:
-    plugin = Subject.of("bias", Bias, "v1", Case.parse(Bias.CASE))
-    request = Request("a", plugin.params(0), [1, 2, 3])
-    traced = []
-
-    def play(follow: bool) -> None:
-        with leaving_lists(plugin, lambda: [request], follow=follow)("apply", ()):
-            traced.append(sys.gettrace() is not None)
-            request.output_token_ids.append(4)
-
+    plugin = Subject.of("appends", AppendsOutputs, "v1", Case.parse(Bias.CASE))
     with pytest.raises(Failed):
-        judge(play)
-    assert traced == [False, True]
+        play(
+            plugin,
+            [Arrive("a", 0), Step()],
+            lambda host, follow: leaving_lists(plugin, host.pool.all_requests, follow=follow),
+        )
+    assert AppendsOutputs.traced == [False, True]
