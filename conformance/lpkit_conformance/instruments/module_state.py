@@ -33,7 +33,8 @@ class ModuleState:
         self._owners = tuple(owners(cls) if of is None else of)
         self._names = [(owner, dict(vars(owner))) for owner in self._owners]
         named = [value for _, names in self._names for name, value in names.items() if not _is_pythons(name, value)]
-        self._contents: list[tuple[Any, Any]] = []
+        self._containers: list[Any] = []
+        self._contents: list[Any] = []
         self._cells: list[tuple[CellType, Any]] = []
         self._caches: list[Any] = []
         for value in _reached(named, {getattr(owner, "__module__", owner.__name__) for owner in self._owners}):
@@ -43,7 +44,11 @@ class ModuleState:
                 self._cells.append((value, value.cell_contents))
             else:
                 plain = next(kind for kind in CONTAINERS if isinstance(value, kind))
-                self._contents.append((value, plain(value)))
+                self._containers.append(value)
+                self._contents.append(plain(value))
+        # One comparison of two lists: a package may hold hundreds of tables, and they are compared around each program.
+        self._live = [*(vars(owner) for owner, _ in self._names), *self._containers]
+        self._held = [*(names for _, names in self._names), *self._contents]
 
     @classmethod
     def of(cls, plugin: Any) -> ModuleState:
@@ -62,8 +67,7 @@ class ModuleState:
         """Return True if all names and containers hold what they held, and no cache holds anything."""
         try:
             return (
-                all(vars(owner) == names for owner, names in self._names)
-                and all(_same(container, contents) for container, contents in self._contents)
+                self._live == self._held
                 and all(cell.cell_contents is value for cell, value in self._cells)
                 and not any(cached.cache_info().currsize for cached in self._caches)
             )
@@ -84,10 +88,12 @@ class ModuleState:
             cached.cache_clear()
         for cell, value in self._cells:
             cell.cell_contents = value
-        for container, contents in self._contents:
-            if not _same(container, contents):
-                container.clear()
-                (container.extend if isinstance(container, list | deque) else container.update)(contents)
+        for container, contents in zip(self._containers, self._contents, strict=True):
+            with contextlib.suppress(Exception):
+                if container == contents:
+                    continue
+            container.clear()
+            (container.extend if isinstance(container, list | deque) else container.update)(contents)
 
 
 _known: dict[str, tuple[Any, ModuleState]] = {}
@@ -127,17 +133,6 @@ def _reached(values: Iterable[Any], modules: set[str]) -> Iterator[Any]:
                     yield cell
         elif type(value).__module__ in modules and not isinstance(value, type) and hasattr(value, "__dict__"):
             stack.append(vars(value))
-
-
-def _same(one: Any, other: Any) -> bool:
-    """True if both hold the same objects; tensors cannot be compared."""
-    if one is other:
-        return True
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(value is other[key] for key, value in one.items())
-    if isinstance(one, set):
-        return bool(one == other)
-    return len(one) == len(other) and all(a is b for a, b in zip(one, other, strict=True))
 
 
 def owners(cls: Any) -> Iterator[Any]:
