@@ -22,8 +22,6 @@ LONG = ("LP219", "LP220", "LP221", "LP603")
 """Two thirds of the time of a whole run: they take turns on correct processors."""
 FEW = {
     "adapter-AdapterReplays",
-    "portable-Between",
-    "portable-BansWords",
     "portable-PortableMinP",
     "portable-PortableRepetition",
     "v1+v2-TwoFaced",

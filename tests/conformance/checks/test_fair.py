@@ -6,7 +6,6 @@ import lpkit
 import pytest
 from lpkit_conformance.testing import compute_check
 from zoo.correct.v1_odd import CachesInTheModule, CapsEveryRow
-from zoo.lp603 import KeepsALog
 
 
 class BridgedFromElsewhere(lpkit.Bridged):
@@ -26,7 +25,3 @@ def test_tensors_that_a_module_keeps_are_made_anew_for_another_device(cls: type)
 def test_advice_about_idle_cost_is_not_for_a_plugin_that_acts_on_every_request() -> None:
     found = compute_check("LP702", CapsEveryRow, case={"extra_args": {"cap": 20.0}})
     assert (found.status, found.message) == ("skipped", "the plugin acts on every request")
-
-
-def test_growth_says_whether_requests_or_their_arguments_are_kept() -> None:
-    assert "every request that it has served" in compute_check("LP603", KeepsALog, case=BIAS).message
