@@ -181,7 +181,7 @@ class Standing:
             return finding
         with contextlib.suppress(Exception), NoteEdits(logits, row) as notes:  # a line is being looked for
             self.again(logits)
-        return replace(finding, location=notes.edited or notes.wrote)
+        return replace(finding, location=notes.line)
 
 
 def stepped(

@@ -64,7 +64,7 @@ def leaving(
     @contextmanager
     def watch(method: str, args: tuple[Any, ...]) -> Iterator[None]:
         before = shared(method, args)
-        followed = Writes()
+        followed = Writes(subject.plugin.cls)
         with followed.around(method, args, partial(shared, method, args)) if follow and before else nullcontext():
             yield
         after = shared(method, args) if before else {}

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         operations,
         process_settings,
         recorded_steps,
+        trails,
         waits,
     )
     from lpkit_conformance.subject import calls

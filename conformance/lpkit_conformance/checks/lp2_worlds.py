@@ -124,7 +124,8 @@ def _compare(there: Subject, peers: Subject) -> None:
                 case = None if variant is None else there.cases[variant % len(there.cases)]
                 use = f"with {case.text}" if case else "without the plugin"
                 summary = f"in an engine with {world.name}, a request {use} gets different logits than {world.peer}"
-                raise differing(summary, {"engine": world.name, "row": str(row)}, found, fix=world.fix)
+                where, line = {"engine": world.name, "row": str(row)}, findings.at_fault(there, "apply")
+                raise differing(summary, where, found, fix=world.fix, location=line)
 
 
 DIFFERENT = 300

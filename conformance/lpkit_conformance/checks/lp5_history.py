@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from lpkit_conformance.checks.base import EVERY_METHOD, STATE, Check
@@ -13,18 +13,18 @@ from lpkit_conformance.checks.lazily import (
     Subject,
     Watch,
     compare,
+    culprit,
     engine_data,
     findings,
     hostile,
     parts,
-    requests,
     runtime,
     solo,
     v1,
 )
 from lpkit_conformance.checks.lp1_odd import invalid
 from lpkit_conformance.discovery.releases import NO_PROMPT_IDS_SINCE
-from lpkit_conformance.programs.generate import Arrive, Finish, Preempt, Program, Resume, Step, program
+from lpkit_conformance.programs.generate import Arrive, Finish, Op, Preempt, Program, Resume, Step, program
 from lpkit_conformance.results import Failed
 from lpkit_conformance.settings.hosts import RUNNER_HOSTS
 from lpkit_conformance.subject import worlds
@@ -104,34 +104,34 @@ class LP504(Check):
     requires = ("LP101", "LP301", "LP204", "LP211")
 
     def run(self, subject: Subject) -> str | None:
-        host = parts.default_host(subject, 8)
         later = [Finish("r0"), Step(2), Arrive("x", 3), Finish("r2"), Arrive("y", None), Step(3)]
-        for seen in host.run([*mixed_arrivals(5), Step(3), *later]):
-            actives = [host.pool.requests[row.request] for row in seen.rows]
-            found = compare.first_difference(seen.before, solo.fresh_batch(subject, actives, seen), seen.after)
-            if found is None or seen.rows[found[0]].discarded:
-                continue
-            request = seen.rows[found[0]].request
-            summary = f"request {request} gets different logits than in a new instance with the same batch"
-            raise differing(summary, {"step": str(seen.step)}, found)
-        if subject.setup.turn[0] == 0:
-            self._live(subject.having(world=worlds.LONG))
+        self._renewed(subject, [*mixed_arrivals(5), Step(3), *later], lambda step: True)
+        if subject.setup.turn[0] == 0:  # counters and buffers end at powers of two
+            once = subject.having(world=worlds.LONG)
+            self._renewed(
+                once, [Arrive("life", 0), Step(LIFE)], lambda step: step == LIFE or (step - 1) & (step - 2) == 0
+            )
         return None
 
-    def _live(self, subject: Subject) -> None:
-        """Serve one request without an update, and compare at powers of two, where counters and buffers end."""
-        driver, request = parts.drive(subject), requests.make_active(subject, Arrive("life", 0)).request
-        for before, after in parts.alone(subject, driver, request, "life", 0, LIFE, new=True):
-            age = len(request.output_token_ids)
-            if age & (age - 1) == 0 or age == LIFE - 1:
-                anew = parts.drive(subject)
-                same = copy.copy(request)
-                same.output_token_ids = list(request.output_token_ids)
-                anew.begin(entering=[same])
-                found = compare.first_difference(before, anew.step(before, [same]), after)
-                if found is not None:
-                    summary = f"a request gets different logits than when it resumes after {age} tokens"
-                    raise differing(summary, {"step": str(age + 1)}, found)
+    def _renewed(self, subject: Subject, ops: Sequence[Op], judged: Callable[[int], bool]) -> None:
+        """Compare an instance at these steps with a new one that gets the batch as additions."""
+        host = parts.default_host(subject, 8)
+        for seen in host.run(ops):
+            if not judged(seen.step):
+                continue
+            expected = solo.fresh_batch(subject, [host.pool.requests[row.request] for row in seen.rows], seen)
+            found = compare.first_difference(seen.before, expected, seen.after)
+            if found is None or seen.rows[found[0]].discarded:
+                continue
+            row, token, _, _, kind = found
+            item = seen.rows[row]
+            summary = f"request {item.request} gets different logits than in a new instance with the same batch"
+            mismatch = compare.Mismatch(seen.step, row, item.request, item.position, token, 0.0, 0.0, {}, kind)
+            failure = differing(summary, {"step": str(seen.step)}, found)
+            if kept := culprit.kept_state(subject, ops, 8, mismatch, parts.default_host):
+                cause = kept.cause(item.request)
+                failure = Failed(replace(failure.finding, cause=cause, location=kept.line, state=kept.name))
+            raise failure
 
 
 class LP506(LadderCheck):

@@ -211,7 +211,7 @@ class LP603(Check):
         before = {name: size(name) for name in root.places}
         _churn(subject, host, 1)
         name = max(before, key=lambda name: size(name) - before[name])
-        line = writes.last_write(host.driver, partial(size, name), lambda: _churn(subject, host, 2))
+        line = writes.last_write(host.driver, partial(size, name), lambda: _churn(subject, host, 2, count=AT_ONCE))
         return name if line else "", line
 
     @staticmethod
@@ -226,13 +226,13 @@ class LP603(Check):
         return sizes
 
 
-def _churn(subject: Subject, host: Host, block: int, other_arguments: bool = True) -> None:
+def _churn(subject: Subject, host: Host, block: int, other_arguments: bool = True, count: int = CHURN) -> None:
     """Serve a block of requests, and then the same few as after each block: these are the last in every row."""
     start = block * CHURN
     if other_arguments:
-        numbers = range(start + 1, start + CHURN + 1)
+        numbers = range(start + 1, start + count + 1)
         host.serve(replace(subject, relatives=(subject.setup.case, *relatives_of(subject, numbers))))
-    for i in range(start, start + CHURN, AT_ONCE):
+    for i in range(start, start + count, AT_ONCE):
         # A few tokens each: what is kept of every history grows too.
         names = [f"r{n}" for n in range(i, i + AT_ONCE)]
         arrivals = [Arrive(name, n) for n, name in enumerate(names, i)]

@@ -13,12 +13,12 @@ from lpkit.loading import resolve_target
 
 from lpkit_conformance.checks.base import Check
 from lpkit_conformance.checks.ladder import mixed_arrivals, observed, parted
-from lpkit_conformance.checks.lazily import Subject, calls, rank_process, ranks
+from lpkit_conformance.checks.lazily import Subject, calls, rank_process, ranks, trails
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.instruments.clocks import jumping_clock
 from lpkit_conformance.processes import tree
 from lpkit_conformance.programs.generate import Finish, Step
-from lpkit_conformance.results import Failed, Skipped
+from lpkit_conformance.results import Failed, Finding, Skipped
 
 GRACE_SECONDS = 1.0
 """Seconds for processes that are about to end."""
@@ -63,24 +63,29 @@ class LP604(Check):
         found = ranks.parting(here, there)
         if found is not None:
             first, second_token = found.tokens
+            name, line = self._parting(subject, target)
+            cause = advice.cause("named" if name else "processes", self.code).format(name=name)
             seeds = f"{os.environ.get('PYTHONHASHSEED', 'random')} here, {rank_process.HASH_SEED} there"
             where = {"host": found.host, "step": str(found.step), "request": found.request, "hash seed": seeds}
             if first == second_token:
-                raise Failed(
-                    "another process gives different logits for the same requests",
-                    where,
-                    "equal logits",
-                    f"different logits; in this short run both ranks choose token {first} all the same",
-                    cause=advice.cause("processes", self.code),
-                )
-            raise Failed(
-                f"two ranks choose different tokens from step {found.step} on",
-                where,
-                "the same token on every rank",
-                f"token {first} on the first rank, token {second_token} on the second",
-                cause=advice.cause("processes", self.code),
-            )
+                summary, expected = "another process gives different logits for the same requests", "equal logits"
+                got = f"different logits; in this short run both ranks choose token {first} all the same"
+            else:
+                summary = f"two ranks choose different tokens from step {found.step} on"
+                expected = "the same token on every rank"
+                got = f"token {first} on the first rank, token {second_token} on the second"
+            raise Failed(Finding(summary, where, expected, got, cause=cause, location=line, state=name))
         return None
+
+    @staticmethod
+    def _parting(subject: Subject, target: str) -> tuple[str, str]:
+        """Follow the lines of both ranks; return the name and the line by which they differ, if these are found."""
+        with contextlib.suppress(calls.PluginError, TimeoutError), rank_process.second_rank() as second:
+            rank_process.ask(second, target, subject, follow=True)
+            with subject.as_imported(), trails.trail() as here:
+                ranks.choices(subject, rank=0)
+            return trails.parting(here, [trails.Seen(*seen) for seen in rank_process.answer(second) or ()])
+        return "", ""
 
 
 def origin(subject: Subject) -> str | None:

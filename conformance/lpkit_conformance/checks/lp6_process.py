@@ -7,13 +7,14 @@ import gc
 import logging
 import os
 import threading
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from lpkit_conformance.checks.base import Check
 from lpkit_conformance.checks.ladder import host_after, mixed_arrivals
-from lpkit_conformance.checks.lazily import Subject, parts, process_settings, torch
+from lpkit_conformance.checks.lazily import Subject, parts, process_settings, torch, writes
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.programs.generate import Finish, Step
 from lpkit_conformance.results import Failed
@@ -28,6 +29,8 @@ TABLE_BYTES = 64
 """Bytes per row and token that tables may take: room for a few of floats and ids."""
 
 INSTANCES = 3
+
+SERVED = (*mixed_arrivals(4), Step(3), Finish("r0"), Step(2))
 
 
 class LP607(Check):
@@ -50,17 +53,37 @@ class LP607(Check):
     code, name, requires, method = "LP607", "leaves-the-process", ("LP101", "LP301"), "__init__"
 
     def run(self, subject: Subject) -> str | None:
+        try:
+            self._judge(subject)
+        except Failed as failure:
+            raise Failed(replace(failure.finding, location=self._line(subject))) from None
+        _weigh(subject)
+        return None
+
+    def _line(self, subject: Subject) -> str:
+        """Return ``file:line`` of the last line that changes a setting or takes something; empty if none does."""
+        writing = writes.Writes(subject.plugin.cls)
+        with process_settings.settings_kept(), subject.as_imported():
+            _neutral()
+            with writing.around("__init__", (), _state):
+                host = parts.default_host(subject, subject.setup.max_num_seqs)
+            line = str(writing.last or "")
+            # The engine itself turns gradients off in a call.
+            return line or writes.last_write(
+                host.driver,
+                lambda: {**_state(), "grad mode": None},
+                lambda: list(host.run(SERVED)),
+            )
+
+    def _judge(self, subject: Subject) -> None:
         left: list[dict[str, int]] = []
         with process_settings.settings_kept():
-            # What an instance before this one has set would not change; logging.basicConfig minds other handlers.
-            torch.set_default_dtype(torch.float32)
-            torch.set_grad_enabled(True)
-            logging.getLogger().handlers.clear()
+            _neutral()
             before = process_settings.settings()
             parts.drive(subject)
             _compare(before, process_settings.settings(), "constructing an instance")
             for _ in range(INSTANCES):
-                host_after(subject, [*mixed_arrivals(4), Step(3), Finish("r0"), Step(2)])
+                host_after(subject, SERVED)
                 if left and any(count > left[-1][name] for name, count in held().items()):
                     gc.collect()  # what has not gone only because nothing has been collected yet
                 left.append(held())
@@ -75,8 +98,17 @@ class LP607(Check):
                     f"{counts[-1] - counts[0]} more after {INSTANCES - 1} more instances",
                     fix=advice.fix(name, self.code),
                 )
-        _weigh(subject)
-        return None
+
+
+def _neutral() -> None:
+    """Undo what an earlier instance has set, which would not change again; logging.basicConfig minds other handlers."""
+    torch.set_default_dtype(torch.float32)
+    torch.set_grad_enabled(True)
+    logging.getLogger().handlers.clear()
+
+
+def _state() -> dict[str, Any]:
+    return {**process_settings.settings(), **held(), "memory": taken() // MOST_MEMORY}
 
 
 def held() -> dict[str, int]:

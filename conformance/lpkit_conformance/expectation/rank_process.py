@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import random
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,7 +19,6 @@ from lpkit_conformance.processes.child import Parent
 from lpkit_conformance.processes.supervise import ONE_THREAD, Child, Lost, import_path
 
 if TYPE_CHECKING:
-    from lpkit_conformance.expectation.ranks import Choice
     from lpkit_conformance.subject.subject import Subject
 
 LIMIT_SECONDS = 20.0
@@ -33,8 +33,11 @@ def second_rank() -> Child:
     return Child(f"{__name__}:work", {**ONE_THREAD, "PYTHONHASHSEED": HASH_SEED})
 
 
-def ask(second: Child, target: str, subject: Subject) -> None:
-    """Send a class's target and its setup; the process imports everything that this process can."""
+def ask(second: Child, target: str, subject: Subject, follow: bool = False) -> None:
+    """Send a class's target and its setup; the process imports everything that this process can.
+
+    ``follow``: the answer is the trail of its lines.
+    """
     setup = subject.setup
     job = {
         "target": target,
@@ -48,24 +51,24 @@ def ask(second: Child, target: str, subject: Subject) -> None:
         "tokenizer": setup.tokenizer,
         "foreign": subject.foreign,
         "device": str(setup.device),
+        "follow": follow,
         "path": import_path(),
     }
     second.send(job, LIMIT_SECONDS)
 
 
-def answer(second: Child) -> dict[str, list[Choice]] | None:
-    """Return the second rank's choices; None if it failed.
+def answer(second: Child) -> Any:
+    """Return the second rank's choices, or its trail as JSON; None if it failed.
 
     Raises:
         TimeoutError: a call of the plugin did not return there in time.
     """
     try:
-        choices: dict[str, list[Choice]] = second.answer(LIMIT_SECONDS)
+        return second.answer(LIMIT_SECONDS)
     except Lost as loss:
         if loss.kind == "hang":
             raise TimeoutError(f"in a second process, {loss.what}") from None
         return None
-    return choices
 
 
 def work(parent: Parent) -> None:
@@ -80,6 +83,7 @@ def work(parent: Parent) -> None:
 
     from lpkit_conformance.expectation.ranks import choices
     from lpkit_conformance.instruments.clocks import clock_ahead
+    from lpkit_conformance.instruments.trails import trail
     from lpkit_conformance.settings.cases import Case
     from lpkit_conformance.subject.subject import Subject
     from lpkit_conformance.subject.worlds import SECOND_RANK
@@ -112,4 +116,6 @@ def work(parent: Parent) -> None:
             tokenizer=job["tokenizer"],
             others=tuple(map(Case.parse, job["others"])),
         )
-        parent.answer(choices(replace(subject, foreign=tuple(job["foreign"])), rank=1))
+        with trail() if job["follow"] else nullcontext() as seen:
+            chosen = choices(replace(subject, foreign=tuple(job["foreign"])), rank=1)
+        parent.answer(chosen if seen is None else seen)

@@ -116,6 +116,11 @@ def without_drafts(ops: Sequence[Op]) -> list[Op]:
     return [Step(1 + op.accepted) if isinstance(op, Speculate) else op for op in ops]
 
 
+def with_own_parameters(ops: Sequence[Op]) -> list[Op]:
+    """Return the operations with a ``SamplingParams`` object for each request."""
+    return [replace(op, twin_of=None) if isinstance(op, Arrive) else op for op in ops]
+
+
 def beside_others(subject: Subject, ops: Sequence[Op], request: str) -> tuple[tuple[str, ...], list[list[Op]]]:
     """Return the arguments that a request shares with its only neighbour, and the programs beside other neighbours.
 

@@ -6,7 +6,7 @@ import contextlib
 import copy
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from lpkit.runtime import Request
 
 from lpkit_conformance.activity.stand import Standing
 from lpkit_conformance.expectation.compare import Mismatch, first_difference
-from lpkit_conformance.expectation.solo import solo_runs
+from lpkit_conformance.expectation.solo import fresh_batch, solo_runs
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.explanation.state import (
     ABSENT,
@@ -33,7 +33,7 @@ from lpkit_conformance.explanation.writes import Writes
 from lpkit_conformance.hosts import Host, Observation, PluginError
 from lpkit_conformance.hosts.requests import make_active
 from lpkit_conformance.instruments.module_state import owners
-from lpkit_conformance.programs.generate import Op, Step
+from lpkit_conformance.programs.generate import Arrive, Op, Step
 from lpkit_conformance.subject.subject import Subject
 
 CALLABLES = "self._calls"
@@ -41,6 +41,9 @@ CALLABLES = "self._calls"
 
 MOST_CALLS = 64
 """Calls of ``apply`` among which one is looked for that gives another result."""
+
+MOST_FOLLOWED = 64
+"""Steps before the failing step in which the author's lines are followed."""
 
 MakeHost = Callable[[Subject, int], Host]
 Path = tuple[str, ...]
@@ -55,6 +58,7 @@ class Culprit:
         value, own: its value, and the value that makes the row right, as short texts; empty if they are long.
         holder: the request that it belongs to; empty if no other request's value is the same.
         common: True if it is one value for all requests.
+        kept: True if an earlier step left it, and a new instance gives the row without it.
         line: ``file:line`` of the last write to it, or of the branch that did not write; empty if unknown.
     """
 
@@ -63,6 +67,7 @@ class Culprit:
     own: str
     holder: str
     common: bool
+    kept: bool
     line: str
 
     def cause(self, request: str) -> str:
@@ -70,6 +75,7 @@ class Culprit:
         held = f"{self.holder}'s" if self.holder else "not its own"
         value = f"{self.value}, {held}" if self.value else held
         key = "missing" if self.value == ABSENT else "left" if self.own == ABSENT else "held"
+        key = "kept" if self.kept else key
         own = f", {self.own}," if self.own else ""
         texts = {"name": self.name, "value": value, "own": own, "request": request}
         return advice.cause(key, "culprit").format(**texts)
@@ -81,20 +87,37 @@ def find_culprit(
     """Return the state at fault; None if no state alone is, or what ``apply`` makes of it is at fault.
 
     The request's own values are those of a new instance in which nobody else uses the plugin, or else of an instance
-    that serves the request alone from its arrival on.
+    that serves the request alone from its arrival on. If neither makes the row right, the solo run itself may depend on
+    what an earlier step left.
     """
-    for own in (_in_its_place, _from_its_arrival):
-        scene = _Scene(subject, ops, max_num_seqs, mismatch, make_host, own)
-        with contextlib.suppress(Exception):  # whatever the plugin or its objects raise: a clue is being looked for
-            path: Path = ()
-            for _ in range(MOST_LEVELS):
-                keys = scene.needed(path)
-                if len(keys) != 1:
-                    break
-                path = (*path, *keys)
-            if path and (path[0] != CALLABLES or len(path) > 2):
-                return scene.culprit(path)
-    return None
+    solo = solo_runs(subject)
+
+    def alone(host: Host, seen: Observation, row: int) -> torch.Tensor | None:
+        solo.prepare(host.pool.requests)
+        return solo.expected(seen.rows[row].request, seen.rows[row].position)
+
+    scene = _Scene(subject, ops, max_num_seqs, mismatch, make_host, _in_its_place, alone)
+    found = scene.search() or replace(scene, own_instance=_from_its_arrival).search()
+    arrived = next((op for op in ops if isinstance(op, Arrive) and op.request == mismatch.request), None)
+    if found or arrived is None or arrived.variant is None or arrived.twin_of:
+        return found
+    steps = mismatch.position - arrived.prompt_len + 1
+    return kept_state(subject, [arrived, Step(steps)], max_num_seqs, replace(mismatch, step=steps), make_host)
+
+
+def kept_state(
+    subject: Subject, ops: Sequence[Op], max_num_seqs: int, mismatch: Mismatch, make_host: MakeHost
+) -> Culprit | None:
+    """Return the state that an earlier step left, and that a new instance with the same requests lacks.
+
+    None if it makes no difference to the row, or no state alone does.
+    """
+
+    def renewed(host: Host, seen: Observation, row: int) -> torch.Tensor:
+        actives = [host.pool.requests[item.request] for item in seen.rows]
+        return fresh_batch(subject, actives, seen)[row]
+
+    return _Scene(subject, ops, max_num_seqs, mismatch, make_host, _in_its_place, renewed, kept=True).search()
 
 
 def advancing(cls: Any, standing: Standing) -> tuple[str, str]:
@@ -120,35 +143,49 @@ def advancing(cls: Any, standing: Standing) -> tuple[str, str]:
             for parts, value in of_name:
                 parts.put_value(name, copy.deepcopy(value))
             if torch.equal(apply(), first):
-                writes = Writes(name, 0)
+                writes = Writes(cls, name, 0)
                 with writes.around("apply", (), functools.partial(of_name[0][0].get, name)):
                     apply()
                 return name, writes.line
     return "", ""
 
 
+@dataclass
 class _Scene:
-    """The failing step, which is run again with parts of the instance set back."""
+    """The failing step, which is run again with parts of the instance set back.
 
-    def __init__(
-        self,
-        subject: Subject,
-        ops: Sequence[Op],
-        max_num_seqs: int,
-        mismatch: Mismatch,
-        make_host: MakeHost,
-        own: Callable[[_Scene, Host, Request | None], Any],
-    ) -> None:
-        self.subject, self.ops, self.size, self.mismatch, self.make_host = (
-            subject,
-            ops,
-            max_num_seqs,
-            mismatch,
-            make_host,
-        )
-        self._instance = own
-        self._position = 0
-        self._owners = list(owners(subject.plugin.cls))
+    Attributes:
+        own_instance: returns an instance with the request's own values.
+        expected: returns the right row, or None for a row that nothing is known of.
+        kept: see :class:`Culprit`.
+    """
+
+    subject: Subject
+    ops: Sequence[Op]
+    size: int
+    mismatch: Mismatch
+    make_host: MakeHost
+    own_instance: Callable[[_Scene, Host, Request | None], Any]
+    expected: Callable[[Host, Observation, int], torch.Tensor | None]
+    kept: bool = False
+    _position: int = field(default=0, init=False)
+
+    def search(self) -> Culprit | None:
+        """Return the smallest part of the state that makes the row right when it is set back."""
+        with contextlib.suppress(Exception):  # whatever the plugin or its objects raise: a clue is being looked for
+            path: Path = ()
+            for _ in range(MOST_LEVELS):
+                keys = self.needed(path)
+                if len(keys) != 1:
+                    break
+                path = (*path, *keys)
+            if path and (path[0] != CALLABLES or len(path) > 2):
+                return self.culprit(path)
+        return None
+
+    @functools.cached_property
+    def _owners(self) -> list[Any]:
+        return list(owners(self.subject.plugin.cls))
 
     def needed(self, path: Path) -> list[str]:
         """Return the fewest parts of the value at ``path`` that make the row right when they are set back."""
@@ -188,19 +225,20 @@ class _Scene:
             common = len(path) == 1 and ENTRY not in name and not isinstance(wrong, dict)
             shown = name.replace(ENTRY, f"[{self._place(host.driver.processor)}]")
             holder = self._holder(host, path, wrong, right)
-            found.append(Culprit(shown, short_text(wrong), short_text(right), holder, common, ""))
+            found.append(Culprit(shown, short_text(wrong), short_text(right), holder, common, self.kept, ""))
 
         self._row_right(look)
-        writes = Writes(name, self._position)
+        writes = Writes(self.subject.plugin.cls, name, self._position)
 
         def around(host: Host, method: str, args: tuple[Any, ...]) -> contextlib.AbstractContextManager[None]:
             def value() -> Any:
                 return self._parts(host.driver.processor, outer).get(name)
 
-            return writes.around(method, args, value)
+            late = host.step >= self.mismatch.step - MOST_FOLLOWED
+            return writes.around(method, args, value) if late else contextlib.nullcontext()
 
         self._row_right(lambda host: None, around)
-        return Culprit(**{**vars(found[0]), "line": writes.line})
+        return replace(found[-1], line=writes.line)
 
     def _right_with(self, path: Path, names: Sequence[str]) -> bool:
         def set_back(host: Host) -> None:
@@ -239,11 +277,9 @@ class _Scene:
         return False
 
     def _judged(self, host: Host, seen: Observation) -> bool:
-        solo = solo_runs(self.subject)
-        solo.prepare(host.pool.requests)
         for row, item in enumerate(seen.rows):
             if item.request == self.mismatch.request and not item.discarded:
-                expected = solo.expected(item.request, item.position)
+                expected = self.expected(host, seen, row)
                 one = slice(row, row + 1)
                 if expected is None or first_difference(seen.before[one], expected.unsqueeze(0), seen.after[one]):
                     return False
@@ -252,13 +288,14 @@ class _Scene:
     def _own(self, host: Host, path: Sequence[str], occupant: Request | None = None) -> State:
         """Return the parts of an instance with the request's own values; ``occupant``: another request in its place."""
         with self.subject.as_imported():
-            return self._parts(self._instance(self, host, occupant), path).copied()
+            return self._parts(self.own_instance(self, host, occupant), path, host.driver.processor).copied()
 
-    def _parts(self, processor: Any, path: Sequence[str]) -> State:
-        found = State.of(processor, self._owners)
+    def _parts(self, processor: Any, path: Sequence[str], failing: Any = None) -> State:
+        """Return parts of an instance; what is empty in it is divided as in the ``failing`` one."""
+        found, filled = State.of(processor, self._owners), State.of(failing or processor, self._owners)
         position = self._place(processor)
         for name, value in [(name, found.get(name)) for name in found.places if name != CALLABLES]:
-            if self._by_position(value):
+            if self._by_position(filled.get(name) if value == {} else value):
                 del found.places[name]
                 found.places[name + ENTRY] = value, position
         for name in path:

@@ -15,6 +15,7 @@ from lpkit_conformance.explanation.changes import (
     declaring_tokens,
     hiding_outputs,
     keeping_objects,
+    with_own_parameters,
     with_swaps_apart,
     without_drafts,
 )
@@ -145,6 +146,12 @@ EXPERIMENTS: Final = (
         applies=lambda case: case.neighbours[0],
         change=lambda case: case.doing(*case.neighbours[1]),
         reported=True,
+    ),
+    Experiment(
+        cause="same-object",
+        fix="same-object",
+        applies=lambda case: "twins" in case.hazards,
+        change=lambda case: case.doing(with_own_parameters(case.ops)),
     ),
     Experiment(
         cause="drafts",

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from lpkit_conformance.expectation.compare import Mismatch
+from lpkit_conformance.explanation.writes import Writes
 from lpkit_conformance.hosts import Host, PluginError
 from lpkit_conformance.instruments.edits import NoteEdits
 from lpkit_conformance.programs.generate import Op
@@ -22,7 +23,7 @@ class Fault:
 
     Attributes:
         line: ``file:line`` of the author's statement that edited the row that differs; for a row that came back
-            unchanged, the last statement that wrote to logits at all.
+            unchanged, the last statement that wrote to logits at all, or else the last line of ``apply`` that ran.
         read: True if a new instance that receives only the step's requests gives the same wrong row: then the data
             that ``apply`` reads is at fault, and nothing that the plugin carried along.
     """
@@ -40,8 +41,9 @@ def look_again(
 ) -> Fault:
     """Run a failing program again, up to the step at which a row differs."""
     notes: list[NoteEdits] = []
-    edited, read = "", False
+    read = False
     again: torch.Tensor | None = None
+    writes = Writes(subject.plugin.cls)
 
     @contextlib.contextmanager
     def watch(method: str, args: tuple[Any, ...]) -> Iterator[None]:
@@ -52,20 +54,17 @@ def look_again(
         if host.step == mismatch.step:
             again = _row_of_new_instance(host, args, mismatch.row)
         notes.append(NoteEdits(args[0], mismatch.row))
-        with notes[-1]:
+        with notes[-1], writes.around(method, args, lambda: None):
             yield
 
     with contextlib.suppress(PluginError):
         host = make_host(subject, max_num_seqs)
         with host.driver.watched(watch):
             for seen in host.run(ops):
-                if seen.step == mismatch.step and notes:
-                    edited = notes[-1].edited or edited
-                    if any(item.request == mismatch.request for item in seen.rows):
-                        read = again is not None and torch.equal(again, seen.after[mismatch.row])
-                        break
-    wrote = [line for note in notes for line in (note.computed, note.wrote) if line]
-    return Fault(edited or (wrote[-1] if wrote else ""), read)
+                if seen.step == mismatch.step and any(item.request == mismatch.request for item in seen.rows):
+                    read = again is not None and torch.equal(again, seen.after[mismatch.row])
+                    break
+    return Fault(notes[-1].line or str(writes.ran or "") if notes else "", read)
 
 
 def _row_of_new_instance(host: Host, args: tuple[Any, ...], row: int) -> torch.Tensor | None:

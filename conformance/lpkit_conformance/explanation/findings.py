@@ -11,6 +11,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from lpkit_conformance.activity.search import EARLY
 from lpkit_conformance.expectation.compare import Mismatch
 from lpkit_conformance.explanation import advice
@@ -134,15 +136,15 @@ def _editing_line(subject: Subject) -> str:
         nonlocal line
         with NoteEdits(args[0], 0) if method == "apply" else contextlib.nullcontext() as notes:
             yield
-        line = notes.edited if notes else line
+        line = notes.line if notes else line
 
     with contextlib.suppress(Exception):  # whatever the plugin raises: a line is being looked for
         host = default_host(subject, 1)
         with host.driver.watched(watch):
-            for _ in host.run([Arrive("a", 0), Step(EARLY)]):
-                if line:
-                    break
-    return line
+            for seen in host.run([Arrive("a", 0), Step(EARLY)]):
+                if not torch.equal(seen.before, seen.after):
+                    return line
+    return ""
 
 
 def callable_of(subject: Subject) -> tuple[Any, str]:

@@ -6,19 +6,16 @@ import ast
 import contextlib
 import linecache
 import re
-import sys
 from collections.abc import Callable, Iterator
-from functools import cache, partial
-from types import CodeType, FrameType
+from functools import partial
+from types import CodeType, FrameType, FunctionType
 from typing import Any, NamedTuple
 
 import torch
 
 from lpkit_conformance.hosts import PluginError
 from lpkit_conformance.hosts.base import Driver
-from lpkit_conformance.instruments.author_lines import is_authors
-
-_is_authors = cache(is_authors)
+from lpkit_conformance.instruments.author_lines import following, is_authors
 
 
 class Line(NamedTuple):
@@ -39,20 +36,28 @@ class Writes:
     """Follows the calls of a plugin, and notes the lines that change one value.
 
     Args:
+        cls: the plugin's class.
         name: of the value; empty if only :attr:`last` is asked for.
         position: the row or slot of the request that is wrong; None: no request in particular.
 
     Attributes:
         last: the last line that wrote it, since the request came to its position.
+        ran: the last line that ran.
     """
 
-    def __init__(self, name: str = "", position: int | None = None) -> None:
+    def __init__(self, cls: type, name: str = "", position: int | None = None) -> None:
         attribute = re.escape(re.sub(r"\[.*", "", name).rpartition(".")[2])
         self._named = re.compile(rf"\.{attribute}\b" if "." in name else rf"\b{attribute}\b")
         self._position = position
         self.last: Line | None = None
         self._entered: list[Line] = []
-        self._line: Line | None = None
+        self.ran: Line | None = None
+        self._inherited = {
+            function.__code__
+            for base in cls.__mro__[1:]
+            for function in vars(base).values()
+            if isinstance(function, FunctionType)
+        }
 
     @property
     def line(self) -> str:
@@ -63,7 +68,7 @@ class Writes:
     @contextlib.contextmanager
     def around(self, method: str, args: tuple[Any, ...], value: Callable[[], Any]) -> Iterator[None]:
         """Follow one call; ``value`` returns the value as it is at any time."""
-        self._line = None
+        self.ran = None
         if entering := self._enters(method, args):
             self.last, self._entered = None, []
         before = _print(value())
@@ -71,29 +76,33 @@ class Writes:
         def look() -> None:
             nonlocal before
             now = _print(value())
-            if now != before and self._line is not None:
-                self.last = self._line
+            if now != before and self.ran is not None:
+                self.last = self.ran
             before = now
 
-        def follow(frame: FrameType, event: str, _: Any) -> Any:
-            if not _is_authors(frame.f_code.co_filename):
-                return None
+        def note(frame: FrameType, event: str, _: Any) -> None:
             look()
             if event == "line":
-                self._line = Line(frame.f_code, frame.f_lineno)
+                self.ran = self._line_of(frame)
                 if entering:
-                    self._entered.append(self._line)
-            elif event == "return" and frame.f_back is not None and _is_authors(frame.f_back.f_code.co_filename):
-                self._line = Line(frame.f_back.f_code, frame.f_back.f_lineno)
-            return follow
+                    self._entered.append(Line(frame.f_code, frame.f_lineno))
+            elif event == "return" and (caller := _author_calling(frame)):
+                self.ran = self._line_of(caller)
 
-        outer = sys.gettrace()
-        sys.settrace(follow)
         try:
-            yield
+            with following(note):
+                yield
         finally:
-            sys.settrace(outer)
             look()
+
+    def _line_of(self, frame: FrameType) -> Line:
+        """Return a frame's line; for a helper of a base class, the line of the class that calls it."""
+        found: FrameType | None = frame
+        while found is not None and found.f_code in self._inherited:
+            caller = _author_calling(found)
+            found = caller if caller and caller.f_code.co_name != found.f_code.co_name else None  # super() stays
+        found = found or frame
+        return Line(found.f_code, found.f_lineno)
 
     def _enters(self, method: str, args: tuple[Any, ...]) -> bool:
         """True if a request comes to the position in this call."""
@@ -121,12 +130,17 @@ class Writes:
         return passed[0] if passed else None
 
 
+def _author_calling(frame: FrameType) -> FrameType | None:
+    caller = frame.f_back
+    return caller if caller is not None and is_authors(caller.f_code.co_filename) else None
+
+
 def last_write(driver: Driver, value: Callable[[], Any], play: Callable[[], object]) -> str:
     """Return ``file:line`` of the last line that changes a value while ``play`` calls a plugin; empty if none does.
 
     A plugin that raises ends it.
     """
-    followed = Writes()
+    followed = Writes(type(driver.processor))
     with contextlib.suppress(PluginError), driver.watched(partial(followed.around, value=value)):
         play()
     return str(followed.last or "")

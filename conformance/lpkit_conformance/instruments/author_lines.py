@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import re
+import sys
 import sysconfig
 import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import lpkit
 
@@ -15,6 +21,7 @@ STANDARD = tuple({Path(sysconfig.get_path(name)) for name in ("stdlib", "platstd
 FRAME = re.compile(r'File "(?P<file>.+)", line (?P<line>\d+) in')
 
 
+@cache
 def is_authors(file: str) -> bool:
     """True if the author would look into this file for the plugin's defect."""
     path = Path(file)
@@ -28,6 +35,24 @@ def is_authors(file: str) -> bool:
 
 def _is_ours(path: Path) -> bool:
     return any(folder in path.parents for folder in OWN)
+
+
+@contextmanager
+def following(note: Callable[[FrameType, str, Any], None]) -> Iterator[None]:
+    """Call ``note`` at each event of :func:`sys.settrace` in the author's functions that are called within it."""
+
+    def follow(frame: FrameType, event: str, value: Any) -> Any:
+        if not is_authors(frame.f_code.co_filename):
+            return None
+        note(frame, event, value)
+        return follow
+
+    outer = sys.gettrace()
+    sys.settrace(follow)
+    try:
+        yield
+    finally:
+        sys.settrace(outer)
 
 
 def location_of(error: BaseException) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -18,14 +17,11 @@ CALLERS = str(Path(__file__).parents[1] / "hosts")
 """Modules that call the plugin: a stack above their frames belongs to the host's callers."""
 
 
-_is_authors = cache(is_authors)
-
-
 def author_line() -> str:
     """Return ``file:line`` of the author's innermost frame in this call of the plugin; empty if the call has none."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and not frame.f_code.co_filename.startswith(CALLERS):
-        if _is_authors(frame.f_code.co_filename):
+        if is_authors(frame.f_code.co_filename):
             return f"{frame.f_code.co_filename}:{frame.f_lineno}"
         frame = frame.f_back
     return ""
@@ -49,6 +45,11 @@ class NoteEdits(Watch):  # type: ignore[no-untyped-call]
         self._logits, self._row = logits, row
         self._storage = logits.untyped_storage().data_ptr()
         self.edited = self.wrote = self.computed = ""
+
+    @property
+    def line(self) -> str:
+        """The line that made the row what it is, as far as it is known."""
+        return self.edited or self.wrote or self.computed
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         line = author_line()

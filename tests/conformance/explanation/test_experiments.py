@@ -19,14 +19,14 @@ from lpkit_conformance.testing import compute_check
 from zoo.lp201 import EntryPerToken
 
 A, B, C = Arrive("a", 0), Arrive("b", 1), Arrive("c", 2)
-EXPERIMENTS = ("placeholders", "by-address", "too-early", "prefill-as-prompt", "same-arguments", "read")
+EXPERIMENTS = ("placeholders", "by-address", "too-early", "prefill-as-prompt", "same-arguments", "same-object", "read")
 
 
 def found(identity: str, code: str, host: str = "", **settings: Any) -> tuple[Any, Finding]:
-    plugin = zoo.specimen(identity).target
-    finding = compute_check(code, plugin, host=host, case=plugin.CASE, **settings).finding
+    specimen = zoo.specimen(identity)
+    finding = compute_check(code, specimen.target, host=host, case=specimen.case.to_json(), **settings).finding
     assert finding is not None
-    return plugin, finding
+    return specimen.target, finding
 
 
 def line_with(cls: type, text: str) -> str:
@@ -46,6 +46,7 @@ def line_with(cls: type, text: str) -> str:
         ("v2-TakesPrefillForPrompt", "LP211", "prefill-as-prompt", "self.start[7]", "prefill_len"),
         ("adapter-CallablePerAmount", "LP201", "same-arguments", "", ""),
         ("v1-EntryPerToken", "LP201", "same-arguments", "self.rows[1]", ""),
+        ("adapter-CallablePerParams", "LP210", "same-object", "", ""),
         ("adapter-ReadsMoreThanLengths", "LP804", "placeholders", "", ""),
         ("adapter-ReadsMoreThanLengths", "LP403", "placeholders", "", ""),
     ],
@@ -107,12 +108,24 @@ def test_a_fix_is_for_its_reader_and_the_line_is_the_statement_or_the_books(
         ("v1-GreenListOfPlaceholders", "LP508", "logits[row, torch.randperm("),
         ("adapter-ClassCache", "LP108", "self.cache[len(self.cache)] = amount"),
         ("v1-ShortIds", "LP221", "logits[row, last] -= weight"),
+        ("v1-LateForgetting", "LP221", "logits[row, source[-1]] -= weight"),
+        ("v2-ShareOfRange", "LP306", "return torch.where(own"),
+        ("v1-GivesUpOnAll", "LP505", "return logits"),
+        ("v1-MovesFromSnapshot", "LP206", "self.place(target, before.get(source))"),
+        ("v1-Deterministic", "LP607", "torch.use_deterministic_algorithms(True)"),
+        ("v1-SetsTheEnvironment", "LP607", 'os.environ["ZOO_STEPS"] ='),
+        ("v1-LeavesAThread", "LP607", "threading.Thread("),
+        ("v1-ParksOne", "LP504", "self.rows[row] = state"),
+        ("v1-Latch", "LP504", "self.latched[key, 0] ="),
+        ("v1-SeedsByProcess", "LP604", "PROCESS = os.getpid()"),
+        ("portable-KeepsTokens", "LP201", "self.seen = rows.tokens.clone()"),
     ],
 )
 def test_a_finding_without_a_row_names_what_edits_unless_what_makes_it_is_at_fault(
     identity: str, code: str, text: str
 ) -> None:
-    file, _, line = found(identity, code, "v1")[1].location.rpartition(":")
+    host = "v2" if "v2" in identity or code == "LP201" else "v1"
+    file, _, line = found(identity, code, host)[1].location.rpartition(":")
     assert text in Path(file).read_text(encoding="utf-8").splitlines()[int(line) - 1]
 
 

@@ -1,0 +1,119 @@
+"""The author's lines that run, with the values that they see: the line from which on two processes differ."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import linecache
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, NamedTuple
+
+import torch
+
+from lpkit_conformance.instruments.author_lines import following
+
+MOST_SEEN = 10_000
+"""Events that are kept; processes of plugins differ early."""
+
+MOST_ITEMS, MOST_DEPTH = 64, 3
+"""Items of a container that are compared, and containers in containers."""
+
+LEAST_ADDRESS = 2**32
+"""Keys of a dict from which on they may be an ``id``, which no decision is based on yet."""
+
+
+class Seen(NamedTuple):
+    """A line that is about to run, or the return of a function.
+
+    Attributes:
+        frame: number of the call.
+        values: what the call can change: its variables, attributes of ``self``, and the value that it returns.
+        given: data of the module and the class, by the names that the function uses.
+    """
+
+    frame: int
+    file: str
+    line: int
+    values: dict[str, str]
+    given: dict[str, str]
+
+
+@contextmanager
+def trail() -> Iterator[list[Seen]]:
+    """Follow the author's lines; yield the list that gets the events."""
+    seen: list[Seen] = []
+    frames: dict[FrameType, int] = {}
+
+    def note(frame: FrameType, event: str, returned: Any) -> None:
+        if event not in ("line", "return") or len(seen) >= MOST_SEEN:
+            return
+        this, names = frame.f_locals.get("self"), frame.f_code.co_names
+        kept = getattr(this, "__dict__", {})
+        values = {**frame.f_locals, **{f"self.{name}": kept[name] for name in names if name in kept}}
+        values |= {"return": returned} if event == "return" else {}
+        classes = {name: value for base in reversed(type(this).__mro__) for name, value in vars(base).items()}
+        given = {name: frame.f_globals[name] for name in names if name in frame.f_globals}
+        given |= {f"self.{name}": classes[name] for name in names if name in classes}
+        number = frames.setdefault(frame, len(frames))
+        seen.append(Seen(number, frame.f_code.co_filename, frame.f_lineno, _texts(values), _texts(given)))
+
+    with following(note):
+        yield seen
+
+
+def parting(here: list[Seen], there: list[Seen]) -> tuple[str, str]:
+    """Return the name of what differs between two processes, and ``file:line`` of the line that takes it; else empty.
+
+    The name is empty for what the line makes by itself. That of a module's or a class's data has its definition's line.
+    """
+    pairs = list(zip(here, there, strict=False))
+    parted = next((n for n, (one, other) in enumerate(pairs) if one[2:4] != other[2:4]), None)
+    if parted is None:
+        return "", ""
+    one, other = pairs[parted]
+    ran_before = [pair for pair in pairs[:parted] if pair[0].frame == one.frame] or pairs[max(parted - 1, 0) : parted]
+    returned = "return" in one.values and one.line == other.line
+    line, others = (one, other) if returned or not ran_before else ran_before[-1]
+    text = linecache.getline(line.file, line.line)
+    names = [name for name, value in line.given.items() if others.given.get(name) != value and name in text]
+    if names:
+        return names[0], _definition(line.file, names[0]) or f"{line.file}:{line.line}"
+    return "", f"{line.file}:{line.line}"
+
+
+def _definition(file: str, name: str) -> str:
+    """``file:line`` of an assignment to a name of the module or of a class; empty if it has none or several."""
+    tree = ast.parse("".join(linecache.getlines(file)))
+    scopes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef if "." in name else ast.Module)]
+    lines = [
+        node.lineno
+        for scope in scopes
+        for node in scope.body
+        if isinstance(node, ast.Assign | ast.AnnAssign)
+        and any(isinstance(part, ast.Name) and part.id == name.rpartition(".")[2] for part in ast.walk(node))
+    ]
+    return f"{file}:{lines[0]}" if len(lines) == 1 else ""
+
+
+def _texts(values: dict[str, Any]) -> dict[str, str]:
+    return {name: text for name, value in values.items() if (text := _text(value))}
+
+
+def _text(value: Any, depth: int = 0) -> str:
+    """Return what can be compared with another process's value; empty for objects. Sets are compared without order."""
+    if isinstance(value, torch.Tensor):
+        rounded = value.detach().double().mul(1e4).round().nan_to_num(nan=7e7)
+        return f"{list(value.shape)} {hashlib.sha256(rounded.cpu().numpy().tobytes()).hexdigest()}"
+    if isinstance(value, int | float | str | bytes | bool | None):
+        return repr(value)[:200]
+    if depth < MOST_DEPTH and type(value).__module__.startswith("lpkit."):  # columns
+        return _text(getattr(value, "__dict__", {}), depth + 1)
+    if depth < MOST_DEPTH and isinstance(value, dict):
+        keys = ["" if isinstance(key, int) and key > LEAST_ADDRESS else _text(key, depth + 1) for key in value]
+        return str([*zip(keys, [_text(item, depth + 1) for item in value.values()], strict=True)][:MOST_ITEMS])
+    if depth < MOST_DEPTH and isinstance(value, list | tuple | set | frozenset):
+        texts = [_text(item, depth + 1) for item in value]
+        return str((sorted(texts) if isinstance(value, set | frozenset) else texts)[:MOST_ITEMS])
+    return ""
