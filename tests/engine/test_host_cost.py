@@ -32,8 +32,8 @@ LAUNCHES = {
 """Of rules that are recorded, on each runner. They dispatch no operation of torch, and take no memory."""
 
 IN_PYTHON = {
-    "cite-from-prompt": ((4, 34, 9), (4, 30, 10)),
-    "synthid": ((4, 39, 14), (4, 35, 15)),
+    "cite-from-prompt": ((4, 31, 10), (4, 30, 10)),
+    "synthid": ((4, 37, 15), (4, 36, 15)),
 }
 """Launches, operations of torch, and new memory on V1 and V2, for rules whose Python runs in each step; most operations
 are views."""

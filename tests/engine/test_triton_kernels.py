@@ -155,42 +155,32 @@ for given in (logits[:, :vocab], logits[:, :vocab].t().contiguous().t()):
 
 HISTORIES = """
 import torch
-from lpkit.kernels import fused, triton_few
+from lpkit.history.reading import History
 from lpkit.history.rows import Rows
-from lpkit.history.staged import AdmittedRequest, V1History
-from lpkit.history.in_place import V2History
-from types import SimpleNamespace as Bag
-import numpy as np
+from lpkit.kernels import fused
+from lpkit.kernels.recording import SlotHistories
 
-def shown(make, declared, index, slots, found):
+few = fused.together(fused.FEW)
+def shown(texts, index, slots, keep, found):
     fused.few_for = lambda tensor, *_: found
-    rows = Rows(index, slots, make(index, slots), declared, None)
-    seen = [rows.prompt_len, rows.total_len]
-    return seen + ([rows.tokens, rows.is_output] if declared == "tokens" else [])
+    rows = Rows(index, slots, History(texts, index, slots, keep), "tokens", None)
+    return [rows.prompt_len, rows.total_len] + ([rows.tokens, rows.is_output] if keep else [])
 def compare(*given):
-    pairs = list(zip(shown(*given, None), shown(*given, triton_few), strict=True))
-    for one, other in pairs:
-        assert one.dtype == other.dtype and torch.equal(one, other), (one, other)
-    return len(pairs)
+    for one, other in zip(shown(*given, None), shown(*given, few), strict=True):
+        assert one.dtype == other.dtype and torch.equal(one, other), (given, one, other)
 
-lengths = [(3, 0), (1, 70), (100, 5), (2, 2)]
-entries = [AdmittedRequest(2 * i, list(range(5, 5 + p)), list(range(900, 900 + o))) for i, (p, o) in enumerate(lengths)]
-history = V1History(9, torch.device("cpu"), True)
-assert history.sync(entries) == [True] * 4
-slots = torch.tensor([entry.slot for entry in entries])
-assert compare(lambda index, slots: history.of(slots), "tokens", torch.arange(4), slots) == 4
-
-for position in (torch.int64, torch.int32):
-    for longest in (300, 100):
-        held = torch.randint(0, 999, (9, longest), dtype=torch.int32)
-        prompts = torch.randint(1, 50, (9,), dtype=torch.int32)
-        index, slots = torch.tensor([3, 0, 2]), torch.tensor([7, 1, 4])
-        pos = torch.randint(50, 99, (4,)).to(position)
-        states = Bag(all_token_ids=Bag(gpu=held), prompt_len=Bag(gpu=prompts))
-        context = Bag(pos=pos, input_ids=None, idx_mapping_np=np.zeros(4))
-        for declared, found in (("tokens", 4), ("length", 2)):
-            make = lambda *where: V2History(states, context, *where, 100, declared == "tokens")
-            assert compare(make, declared, index, slots) == found
+slots = torch.tensor([7, 7, 7, 1, 4])
+for dtype in (torch.int64, torch.int32):
+    held, inputs = torch.randint(0, 999, (9, 310)).to(dtype), torch.randint(0, 999, (5,)).to(dtype)
+    prompts, committed = torch.randint(1, 50, (9,)).to(dtype), torch.randint(52, 90, (9,)).to(dtype)
+    for kind in (0, 1):
+        last = committed.long()[slots] - 1 + torch.tensor([0, 1, 2, 0, 0]) * kind  # two rows with drafts
+        for position in (torch.int64, torch.int32):
+            for width in (300, 128):
+                texts = SlotHistories(held, prompts, last.to(position), inputs, committed, width, width, kind)
+                for index in (torch.arange(5), torch.tensor([0, 2, 4])):
+                    for keep in (True, False):
+                        compare(texts, index, slots[index], keep)
 """
 
 SPLIT = """
@@ -228,7 +218,7 @@ def test_tokens_that_are_masked_are_those_of_the_torch_path() -> None:
     interpret(MASK, (7, 9, 1), (7, 300, 7), (7, 200, 150))
 
 
-def test_histories_are_those_of_the_torch_path_on_both_runners() -> None:
+def test_histories_are_those_of_the_torch_path_with_drafts_and_without() -> None:
     interpret(HISTORIES)
 
 

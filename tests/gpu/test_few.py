@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from device_under_test import DEVICE, INTERPRETED, all_or, on_both, same_bits
-from lpkit.history.in_place import V2History
+from lpkit.history.reading import History
 from lpkit.history.rows import Rows, SparseLogits
-from lpkit.history.staged import AdmittedRequest, V1History
+from lpkit.kernels.recording import SlotHistories
 
 pytestmark = pytest.mark.gpu
 
@@ -63,42 +61,24 @@ def test_chosen_logits_are_read_and_written(rows: int, width: int, kind: str) ->
     assert same_bits(*on_both(compute))
 
 
-def shown(history: Any, declared: str, index: torch.Tensor, slots: torch.Tensor) -> list[torch.Tensor]:
-    rows = Rows(index, slots, history, declared, None)  # type: ignore[arg-type]
-    lengths = [rows.prompt_len, rows.total_len]
-    return [*lengths, rows.tokens, rows.is_output] if declared == "tokens" else lengths
-
-
-def test_v1_shows_the_same_histories() -> None:
-    lengths = [(3, 0), (1, 70), (100, 5), (2, 2)]
-
-    def compute(device: torch.device) -> list[torch.Tensor]:
-        entries = [
-            AdmittedRequest(2 * i, list(range(5, 5 + p)), list(range(900, 900 + o))) for i, (p, o) in enumerate(lengths)
-        ]
-        history = V1History(9, device, True)
-        assert history.sync(entries) == [True] * len(entries)
-        slots = torch.tensor([entry.slot for entry in entries], device=device)
-        return shown(history.of(slots), "tokens", torch.arange(len(entries), device=device), slots)
-
-    assert same_bits(*on_both(compute))
-
-
-@pytest.mark.parametrize("declared", ["tokens", "length"])
-@pytest.mark.parametrize("longest", all_or([100, 300, 40_000], 2))
-def test_v2_shows_the_same_histories(longest: int, declared: str) -> None:
-    generator = torch.Generator().manual_seed(longest)
-    held = torch.randint(0, 999, (9, longest), generator=generator, dtype=torch.int32)
-    prompts = torch.randint(1, 50, (9,), generator=generator, dtype=torch.int32)
-    positions = torch.randint(50, 99, (4,), generator=generator)
+@pytest.mark.parametrize("kind", [0, 1])
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+@pytest.mark.parametrize("width", all_or([0, 100, 300, 40_000], 2))
+def test_histories_are_the_same(width: int, dtype: torch.dtype, kind: int) -> None:
+    generator = torch.Generator().manual_seed(width)
+    held, inputs = (torch.randint(0, 999, shape, generator=generator).to(dtype) for shape in ((9, 40_000), (4,)))
+    prompts = torch.randint(1, 50, (9,), generator=generator).to(dtype)
+    committed = torch.randint(52, 90, (9,), generator=generator).to(dtype)
+    slots = torch.tensor([7, 7, 7, 4])
 
     def compute(device: torch.device) -> list[torch.Tensor]:
-        states = SimpleNamespace(
-            all_token_ids=SimpleNamespace(gpu=held.to(device)), prompt_len=SimpleNamespace(gpu=prompts.to(device))
-        )
-        context: Any = SimpleNamespace(pos=positions.to(device), input_ids=None, idx_mapping_np=np.zeros(4))
-        index, slots = torch.tensor([3, 0, 2], device=device), torch.tensor([7, 1, 4], device=device)
-        history = V2History(states, context, index, slots, longest, declared == "tokens")  # type: ignore[arg-type]
-        return shown(history, declared, index, slots)
+        last = committed.long()[slots] - 1 + torch.tensor([0, 1, 2, 0]) * kind  # two rows with drafts
+        numbers = (item.to(device) for item in (held, prompts, last, inputs, committed))
+        texts, found = SlotHistories(*numbers, width=width, outputs=width, kind=kind), []
+        for index in (torch.arange(4), torch.tensor([0, 2, 3])):
+            here, of = index.to(device), slots[index].to(device)
+            rows = Rows(here, of, History(texts, here, of, width > 0), "tokens", None)  # type: ignore[arg-type]
+            found += [rows.prompt_len, rows.total_len, *([rows.tokens, rows.is_output] if width else [])]
+        return found
 
     assert same_bits(*on_both(compute))

@@ -8,16 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache, partial
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 from unittest import mock
 
 import torch
 from lpkit import kernels
+from lpkit.history.reading import History
 from lpkit.history.rows import Rows, SparseLogits
 from lpkit.kernels import fused
 from lpkit.kernels.launching import launch
-from lpkit.kernels.recording import BY_SLOT
+from lpkit.kernels.recording import BY_SLOT, SlotHistories
 from lpkit.portable.rules import steps
 
 
@@ -44,7 +45,7 @@ def functions() -> ModuleType:
 def _launched(kernel: _Kernel, logits: torch.Tensor, *columns: Any, entries: Any, texts: Any = None) -> torch.Tensor:
     slots, own, *_ = entries
     more = () if texts is None else texts[:5]
-    options = {} if texts is None else {"width": texts.width, "kind": texts.kind}
+    options = {} if texts is None else {"width": texts.width, "outputs": texts.outputs, "kind": texts.kind}
     launch(kernel, (1,), (logits, slots, own, *more, *columns), texts=len(more), **options)
     return logits
 
@@ -69,35 +70,25 @@ class _Kernel:
             logits[index] = getattr(kernels, self.__name__)(edited, *values)
             return
         step, kinds, sparse = steps()[self.__name__]
-        rows = _seen(given[:texts], index, here, **sizes) if texts else None
+        rows = _seen(SlotHistories(*given[:texts], **sizes), index, here) if texts else None
         values = [
             column if dtype == torch.uint8 else column[here].squeeze(1) if ndim == 1 else column[here]
             for column, (dtype, ndim) in zip(columns, kinds, strict=True)
         ]
-        every = Rows(torch.arange(len(here)), here, None, "none", None, whole=True)  # type: ignore[arg-type]
+        every = _rows(torch.arange(len(here)), here)
         step(SparseLogits(edited, every) if sparse else edited, rows, *values)
         logits[index] = edited
 
 
-def _seen(
-    texts: tuple[torch.Tensor, ...], index: torch.Tensor, here: torch.Tensor, width: int, kind: int
-) -> SimpleNamespace:
-    """Return what a rule reads of the histories of the rows ``index`` in the slots ``here``."""
-    held, prompts, last, drafts, committed = texts
-    length, prompt = last[index].long() + 1, prompts.flatten()[here].long()
-    rows = SimpleNamespace(prompt_len=prompt, total_len=length, output_len=length - prompt)
-    if held.shape[1] < width:
-        return rows  # only lengths are kept
-    place = torch.arange(width)
-    tokens = held[here, :width].long()
-    if kind:
-        behind = length - 1 if kind == 2 else torch.maximum(committed[here].long(), length - 1 - index)
-        source = (index + 1 - length).unsqueeze(1) + place
-        drafted = drafts[source.clamp(0, len(drafts) - 1)].long()
-        tokens = torch.where(place >= behind.unsqueeze(1), drafted, tokens)
-    if kind == 2:
-        some = length > 0
-        held[here[some], length[some] - 1] = drafts[index[some]]
-    rows.tokens = tokens.masked_fill(place >= length.unsqueeze(1), -1)
-    rows.is_output = (place >= prompt.unsqueeze(1)) & (rows.tokens >= 0)
-    return rows
+def _seen(texts: SlotHistories, index: torch.Tensor, here: torch.Tensor) -> Rows:
+    """Return what a rule reads of the rows ``index`` in the slots ``here``."""
+    if texts.kind == 2:
+        last, newest = texts.last[index], texts.drafts[index]
+        some = last >= 0
+        texts.held[here[some], last[some]] = newest[some]
+        texts = texts._replace(kind=0)
+    return _rows(index, here, History(texts, index, here, texts.held.shape[1] >= texts.width))
+
+
+def _rows(index: torch.Tensor, slots: torch.Tensor, history: History | None = None) -> Rows:
+    return Rows(index, slots, history, "tokens", None, whole=True)  # type: ignore[arg-type]

@@ -25,7 +25,7 @@ SDK = tuple(
     for name in (
         "portable/row_slots",
         "history/staged",
-        "history/in_place",
+        "history/reading",
         "portable/on_v1",
         "portable/on_v2",
         "history/rows",

@@ -15,7 +15,7 @@ from lpkit.kernels import fused
 
 if TYPE_CHECKING:
     from lpkit.columns.memory import Gathered
-    from lpkit.history.base import History
+    from lpkit.history.reading import History
 
 HistoryUse = Literal["none", "length", "tokens"]
 """How much of its requests' history a processor reads."""

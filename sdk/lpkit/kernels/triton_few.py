@@ -1,4 +1,4 @@
-"""Triton kernels of sparse rules for CUDA: a few logits per row, and histories, each in one launch.
+"""Triton kernels of sparse rules for CUDA: a few logits per row, each in one launch.
 
 Sizes and strides are run-time arguments, so that no batch has to wait for a compiler. ``make kernels`` shows the
 compiler's output.
@@ -94,32 +94,6 @@ def _mask_ids(
                 tl.store(logits + token * across, tl.load(held + place, mask=real, other=0.0), mask=real)
 
 
-@once
-def _history(
-    held, slots, rows, prompts, ends, tokens, outputs, prompt_len, total_len,
-    stride, slot_step, row_step, width,
-    KNOWN: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Read visible tokens, the output flags, and the lengths. ``KNOWN``: lengths are given as numbers; otherwise they
-    come from the engine's buffers: prompts by slot, and the position of the last token by row."""
-    number = tl.program_id(0).to(tl.int64)
-    slot = tl.load(slots + number * slot_step)
-    if KNOWN:
-        prompt = tl.load(prompts + number).to(tl.int64)
-        total = tl.load(ends + number).to(tl.int64)
-    else:
-        prompt = tl.load(prompts + slot).to(tl.int64)
-        total = tl.load(ends + tl.load(rows + number * row_step)).to(tl.int64) + 1
-        if tl.program_id(1) == 0:
-            tl.store(prompt_len + number, prompt)
-            tl.store(total_len + number, total)
-    place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    inside = place < width
-    token = tl.load(held + slot * stride + place, mask=inside & (place < total), other=-1).to(tl.int64)
-    tl.store(tokens + number * width + place, token, mask=inside)
-    tl.store(outputs + number * width + place, (place >= prompt) & (token >= 0), mask=inside)
-
-
 def read(logits: torch.Tensor, rows: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
     """Return ``logits[rows, ids.clamp(0, last)]`` for rows ``[n]`` and ids ``[n, k]``."""
     found = torch.empty(ids.shape, dtype=logits.dtype, device=logits.device)
@@ -155,36 +129,6 @@ def mask_ids_(logits: torch.Tensor, ids: torch.Tensor, entries: Entries | None =
     return logits
 
 
-def staged_history(
-    held: torch.Tensor, slots: torch.Tensor, prompt_len: torch.Tensor, total_len: torch.Tensor, width: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return tokens ``[n, width]`` of ``held[slots]``, -1 behind the end, and the output flags, for lengths ``[n]``."""
-    tokens, outputs = _tokens_and_outputs(slots, width)
-    steps = (held.stride(0), slots.stride(0), slots.stride(0), width)
-    lengths = (prompt_len, total_len)
-    given = (held, slots, slots, *lengths, tokens, outputs, *lengths, *steps)
-    launch(_history, _grid(tokens), given, KNOWN=True, BLOCK=BLOCK, num_warps=WARPS)
-    return tokens, outputs
-
-
-def engine_history(
-    held: torch.Tensor,
-    slots: torch.Tensor,
-    rows: torch.Tensor,
-    prompts: torch.Tensor,
-    positions: torch.Tensor,
-    width: int,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return (prompt lengths, visible lengths, tokens, output flags) from V2's buffers; ``width`` 0: lengths only."""
-    tokens, outputs = _tokens_and_outputs(slots, width)
-    prompt_len, total_len = torch.empty(2, slots.shape[0], dtype=torch.int64, device=slots.device).unbind()
-    steps = (held.stride(0), slots.stride(0), rows.stride(0), width)
-    given = (held, slots, rows, prompts, positions)
-    results = (tokens, outputs, prompt_len, total_len)
-    launch(_history, _grid(tokens), (*given, *results, *steps), KNOWN=False, BLOCK=BLOCK, num_warps=WARPS)
-    return prompt_len, total_len, tokens, outputs
-
-
 def attempt(device: torch.device) -> None:
     """Run each kernel once, which compiles it."""
     logits, ids = torch.zeros(2, 8, device=device), torch.zeros(2, 3, dtype=torch.int64, device=device)
@@ -192,14 +136,7 @@ def attempt(device: torch.device) -> None:
     write(logits, rows, ids, read(logits, rows, ids))
     write(logits, rows, ids, 1.0)
     mask_ids_(logits, ids)
-    engine_history(ids.int(), rows, rows, rows.int(), rows, 3)
-    staged_history(ids, rows, rows, rows, 3)
-
-
-def _tokens_and_outputs(slots: torch.Tensor, width: int) -> tuple[torch.Tensor, torch.Tensor]:
-    shape, device = (slots.shape[0], width), slots.device
-    return torch.empty(shape, dtype=torch.int64, device=device), torch.empty(shape, dtype=torch.bool, device=device)
 
 
 def _grid(elements: torch.Tensor) -> tuple[int, int]:
-    return elements.shape[0], max(1, ratio_up(elements.shape[1], BLOCK))
+    return elements.shape[0], ratio_up(elements.shape[1], BLOCK)

@@ -1,12 +1,11 @@
-"""Functions of :mod:`lpkit.sequences` as Triton kernels for CUDA, without hashes.
+"""Histories, and functions of :mod:`lpkit.sequences`, as Triton kernels for CUDA, without hashes.
 
 Each function answers as the function of its name documents, and takes one launch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator
 
 import torch
 import triton
@@ -47,14 +46,14 @@ def drafts_of(tokens, drafts, committed, slot, row, length, DRAFTS: tl.constexpr
 
 
 @triton.jit
-def text_at(tokens, across, drafts, committed, place, mask, FILL: tl.constexpr, DRAFTS: tl.constexpr):
+def text_at(tokens, drafts, committed, place, mask, FILL: tl.constexpr, DRAFTS: tl.constexpr):
     """Read tokens of a text. ``DRAFTS``: tokens behind the committed ones lie elsewhere."""
     if DRAFTS > 0:
         behind = place >= committed
-        token = tl.load(tokens + place * across, mask=mask & (place < committed), other=FILL)
+        token = tl.load(tokens + place, mask=mask & (place < committed), other=FILL)
         token = tl.where(behind, tl.load(drafts + place, mask=mask & behind, other=FILL).to(token.dtype), token)
     else:
-        token = tl.load(tokens + place * across, mask=mask, other=FILL)
+        token = tl.load(tokens + place, mask=mask, other=FILL)
     return token
 
 
@@ -77,14 +76,14 @@ def text_of(slots, own, own_step, tokens, stride, lasts, drafts, committed, row,
 
 
 @triton.jit
-def _common(tokens, across, drafts, committed, one, other, known, DRAFTS: tl.constexpr, SPAN: tl.constexpr):
+def _common(tokens, drafts, committed, one, other, known, DRAFTS: tl.constexpr, SPAN: tl.constexpr):
     """Count equal tokens before two positions, ``one < other``; ``known`` of them are known to be equal."""
     going = known < one
     while going:
         back = known + 1 + tl.arange(0, SPAN)
         there = back <= one
-        mine = text_at(tokens, across, drafts, committed, one - back, there, 0, DRAFTS)
-        theirs = text_at(tokens, across, drafts, committed, other - back, there, 0, DRAFTS)
+        mine = text_at(tokens, drafts, committed, one - back, there, 0, DRAFTS)
+        theirs = text_at(tokens, drafts, committed, other - back, there, 0, DRAFTS)
         equal = tl.min(tl.where(there & (mine == theirs), SPAN, tl.arange(0, SPAN)), 0)
         known += equal
         going = equal == SPAN
@@ -93,9 +92,8 @@ def _common(tokens, across, drafts, committed, one, other, known, DRAFTS: tl.con
 
 @once
 def _matches(
-    tokens, slots, own, lengths, sizes, since, windows, drafts, committed, sets, set_of, found,
-    stride, across, own_step, length_step, size_step, since_step, window_step, set_stride, set_step,
-    octets, beyond, width,
+    tokens, slots, own, lasts, sizes, since, windows, drafts, committed, sets, set_of, found,
+    stride, own_step, size_step, window_step, set_stride, set_step, octets, width,
     ASKED: tl.constexpr, SINCE: tl.constexpr, WINDOW: tl.constexpr, SETS: tl.constexpr, DRAFTS: tl.constexpr,
     POSITIONS: tl.constexpr, AT_ONCE: tl.constexpr, REACH: tl.constexpr, SPAN: tl.constexpr,
 ):  # fmt: skip
@@ -105,7 +103,7 @@ def _matches(
     comparison; "ids": the token at each position of such a row, -1 at others. ``SINCE``, ``WINDOW``: only tokens from
     there on, or so many last ones count. ``SETS``: no match contains a token of a row's set; of "ids", a token of it is
     none.
-    ``beyond`` is added to lengths. ``DRAFTS``: see :func:`drafts_of`.
+    ``DRAFTS``: see :func:`drafts_of`.
 
     All positions of a program are compared together, until none matches. If several match ``REACH`` tokens, they lie in
     one periodic stretch, a period apart: two occurrences of a string at most half its length apart overlap in a period
@@ -114,14 +112,12 @@ def _matches(
     compared further.
     """
     row = tl.program_id(1).to(tl.int64)
-    slot, edited = entry(slots, own, own_step, row)
-    tokens += slot * stride
-    length = tl.where(edited, tl.load(lengths + row * length_step) + beyond, 0).to(tl.int32)
+    text = text_of(slots, own, own_step, tokens, stride, lasts, drafts, committed, row, DRAFTS)
+    slot, _, length, tokens, drafts, behind = text
     place = tl.program_id(0) * POSITIONS + tl.arange(0, POSITIONS)
-    drafts, behind = drafts_of(tokens, drafts, committed, slot, row, length, DRAFTS)
     first = 0
     if SINCE:
-        first = tl.minimum(tl.maximum(tl.load(since + slot * since_step), 0), length).to(tl.int32)
+        first = tl.minimum(tl.maximum(tl.load(since + slot), 0), length).to(tl.int32)
     if WINDOW:
         first = tl.minimum(tl.maximum(length - tl.load(windows + slot * window_step), first), length).to(tl.int32)
     enough = length - first
@@ -135,7 +131,7 @@ def _matches(
             start -= SPAN
             item = start + tl.arange(0, SPAN)
             there = (item >= first) & (item < length)
-            token = text_at(tokens, across, drafts, behind, item, there, -1, DRAFTS)
+            token = text_at(tokens, drafts, behind, item, there, -1, DRAFTS)
             broken = tl.max(tl.where(member(sets, octets, token), item, first - 1), 0)
         enough = length - 1 - broken
     if ASKED != "lengths":
@@ -145,10 +141,10 @@ def _matches(
     done = 0
     while (done < tl.minimum(REACH, enough)) & (tl.max(same.to(tl.int32), 0) > 0):
         back = done + 1 + tl.arange(0, AT_ONCE)
-        last = text_at(tokens, across, drafts, behind, length - back, back <= length, 0, DRAFTS)
+        last = text_at(tokens, drafts, behind, length - back, back <= length, 0, DRAFTS)
         before = place[:, None] - back[None, :]
         there = same[:, None] & (before >= 0)
-        equal = there & (text_at(tokens, across, drafts, behind, before, there, 0, DRAFTS) == last[None, :])
+        equal = there & (text_at(tokens, drafts, behind, before, there, 0, DRAFTS) == last[None, :])
         more = tl.min(tl.where(equal, AT_ONCE, tl.arange(0, AT_ONCE)[None, :]), 1)
         matched += tl.where(same, more, 0)
         same &= more == AT_ONCE
@@ -160,16 +156,16 @@ def _matches(
         if second >= 0:
             period = alone - second
             known = done - period
-            before_end = _common(tokens, across, drafts, behind, length - period, length, known, DRAFTS, SPAN)
+            before_end = _common(tokens, drafts, behind, length - period, length, known, DRAFTS, SPAN)
             before_end += period
-            before_last = _common(tokens, across, drafts, behind, second, alone, known, DRAFTS, SPAN)
+            before_last = _common(tokens, drafts, behind, second, alone, known, DRAFTS, SPAN)
             before_last += period
             before_each = before_last - (alone - place)
             matched = tl.where(same, tl.minimum(before_each, before_end), matched)
             alone = tl.max(tl.where(same & (before_each == before_end), place, -1), 0)
             known = before_end
         if alone >= 0:
-            further = _common(tokens, across, drafts, behind, alone, length, known, DRAFTS, SPAN)
+            further = _common(tokens, drafts, behind, alone, length, known, DRAFTS, SPAN)
             matched = tl.where(place == alone, further, matched)
     inside = place < width
     before = place - first
@@ -180,27 +176,25 @@ def _matches(
     elif ASKED == "ngram":
         tl.store(found, completes, mask=inside)
     else:
-        token = text_at(tokens, across, drafts, behind, place, completes, -1, DRAFTS)
+        token = text_at(tokens, drafts, behind, place, completes, -1, DRAFTS)
         if SETS:
             token = tl.where(member(sets, octets, token), -1, token)
         tl.store(found, token.to(tl.int64), mask=inside)
 
 
 @triton.jit
-def _size(pattern, across, k):
+def _size(pattern, k):
     """Return the length of a pattern."""
     size = 0
     for offset in range(k):
-        size += (tl.load(pattern + offset * across) >= 0).to(tl.int32)
+        size += (tl.load(pattern + offset) >= 0).to(tl.int32)
     return size
 
 
 @triton.jit
-def end_of(
-    tokens, across, drafts, behind, width, pattern, pattern_across, k, DRAFTS: tl.constexpr, BLOCK: tl.constexpr
-):
+def end_of(tokens, drafts, behind, width, pattern, k, DRAFTS: tl.constexpr, BLOCK: tl.constexpr):
     """Return the position behind the last occurrence of a pattern, searching from the end; -1 without."""
-    size = _size(pattern, pattern_across, k)
+    size = _size(pattern, k)
     last = -1
     start = (width - 1) // BLOCK * BLOCK
     while (start >= 0) & (last < 0) & (size > 0):
@@ -208,8 +202,8 @@ def end_of(
         there = place + size <= width
         offset = 0
         while (offset < size) & (tl.max(there.to(tl.int32), 0) > 0):
-            token = text_at(tokens, across, drafts, behind, place + offset, there, -1, DRAFTS)
-            there &= token == tl.load(pattern + offset * pattern_across)
+            token = text_at(tokens, drafts, behind, place + offset, there, -1, DRAFTS)
+            there &= token == tl.load(pattern + offset)
             offset += 1
         last = tl.max(tl.where(there, place + size, -1), 0)
         start -= BLOCK
@@ -218,11 +212,11 @@ def end_of(
 
 @triton.jit
 def begun_of(
-    tokens, across, drafts, behind, length, since, pattern, pattern_across, k,
+    tokens, drafts, behind, length, since, pattern, k,
     DRAFTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Count the tokens of an incomplete pattern at the end of a text, longest first."""
-    taken = tl.minimum(_size(pattern, pattern_across, k) - 1, tl.maximum(tl.minimum(length, length - since), 0))
+    taken = tl.minimum(_size(pattern, k) - 1, tl.maximum(tl.minimum(length, length - since), 0))
     taken = taken.to(tl.int32)
     fits = 0
     while (taken > 0) & (fits == 0):
@@ -230,22 +224,48 @@ def begun_of(
         for start in range(0, taken, BLOCK):
             item = start + tl.arange(0, BLOCK)
             inside = item < taken
-            wanted = tl.load(pattern + item * pattern_across, mask=inside, other=0)
-            token = text_at(tokens, across, drafts, behind, length - taken + item, inside, 0, DRAFTS)
+            wanted = tl.load(pattern + item, mask=inside, other=0)
+            token = text_at(tokens, drafts, behind, length - taken + item, inside, 0, DRAFTS)
             fits = tl.minimum(fits, tl.min((token == wanted).to(tl.int32), 0))
         taken -= 1 - fits
     return tl.maximum(taken, 0)
 
 
-def _answer(
-    kernel: Any, shape: Sequence[int], dtype: torch.dtype, given: Sequence[Any], grid: tuple[int, ...], **options: Any
-) -> torch.Tensor:
-    """Return what a kernel stores behind its tensors and before its sizes; no rows need no launch."""
-    tensors = [item for item in given if isinstance(item, torch.Tensor)]
-    found = torch.empty(shape, dtype=dtype, device=tensors[0].device)
-    if found.numel():
-        launch(kernel, grid, (*tensors, found, *given[len(tensors) :]), **options)
-    return found
+@once
+def _history(
+    slots, rows, held, prompts, lasts, drafts, committed, tokens, outputs, prompt_len, total_len,
+    slot_step, row_step, stride, width,
+    DRAFTS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Store visible tokens, the output flags, and the lengths of some rows."""
+    number = tl.program_id(0).to(tl.int64)
+    slot = tl.load(slots + number * slot_step)
+    row = tl.load(rows + number * row_step)
+    prompt = tl.load(prompts + slot).to(tl.int64)
+    total = tl.load(lasts + row).to(tl.int64) + 1
+    if tl.program_id(1) == 0:
+        tl.store(prompt_len + number, prompt)
+        tl.store(total_len + number, total)
+    held += slot * stride
+    drafts, behind = drafts_of(held, drafts, committed, slot, row, total.to(tl.int32), DRAFTS)
+    place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = place < width
+    token = text_at(held, drafts, behind, place, inside & (place < total), -1, DRAFTS).to(tl.int64)
+    tl.store(tokens + number * width + place, token, mask=inside)
+    tl.store(outputs + number * width + place, (place >= prompt) & (token >= 0), mask=inside)
+
+
+def history(texts: SlotHistories, rows: torch.Tensor, slots: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Return (prompt lengths, visible lengths, tokens, output flags) of some rows; ``width`` 0: only lengths."""
+    n, width, device = slots.shape[0], texts.width, slots.device
+    prompt_len, total_len = torch.empty(2, n, dtype=torch.int64, device=device).unbind()
+    tokens = torch.empty(n, width, dtype=torch.int64, device=device)
+    outputs = torch.empty(n, width, dtype=torch.bool, device=device)
+    given = (slots, rows, *texts[:5], tokens, outputs, prompt_len, total_len)
+    steps = (slots.stride(0), rows.stride(0), texts.held.stride(0), width)
+    grid = n, max(1, ratio_up(width, POSITIONS))
+    launch(_history, grid, (*given, *steps), DRAFTS=texts.kind, BLOCK=POSITIONS, num_warps=WARPS)
+    return prompt_len, total_len, tokens, outputs
 
 
 def match_lengths(tokens: torch.Tensor, lengths: torch.Tensor, since: torch.Tensor | None = None) -> torch.Tensor:
@@ -256,27 +276,30 @@ def match_lengths(tokens: torch.Tensor, lengths: torch.Tensor, since: torch.Tens
     ``512 * W + 3 * W * W / 256`` tokens of a row, a fourth of ``W * W / 2`` at W = 4096 and an eighteenth at 32768. For
     256 such rows these are 0.6 and 7.5 billion.
     """
-    return _matched(torch.int64, tokens, lengths, lengths, since)
+    return _matched("lengths", torch.int64, tokens, lengths, None, since)
 
 
 def completes_ngram(
     tokens: torch.Tensor, lengths: torch.Tensor, size: torch.Tensor, since: torch.Tensor
 ) -> torch.Tensor:
-    return _matched(torch.bool, tokens, lengths, size, since)
+    return _matched("ngram", torch.bool, tokens, lengths, size, since)
 
 
 def _matched(
-    dtype: torch.dtype, tokens: torch.Tensor, lengths: torch.Tensor, size: torch.Tensor, since: torch.Tensor | None
+    asked: str,
+    dtype: torch.dtype,
+    tokens: torch.Tensor,
+    lengths: torch.Tensor,
+    size: torch.Tensor | None,
+    since: torch.Tensor | None,
 ) -> torch.Tensor:
-    n, width = tokens.shape
-    first = lengths if since is None else since
-    slots, own, own_step, _ = by_row(tokens)
-    steps = (*tokens.stride(), own_step, lengths.stride(0), size.stride(0), first.stride(0), 0, 0, 0, 0, 0, width)
-    given = (tokens, slots, own, lengths, size, first, first, lengths, lengths, lengths, lengths, *steps)
-    # Programs of a row come one after the other, because they read the same tokens.
-    grid, asked = (ratio_up(width, POSITIONS), n), {torch.int64: "lengths", torch.bool: "ngram"}[dtype]
-    options = {"ASKED": asked, "SINCE": since is not None, "WINDOW": False, "SETS": False, "DRAFTS": 0}
-    return _answer(_matches, tokens.shape, dtype, given, grid, **options, **SIZES, num_warps=WARPS)
+    tokens, last = tokens.contiguous(), lengths - 1
+    found = torch.empty(tokens.shape, dtype=dtype, device=tokens.device)
+    if found.numel():
+        first = last if since is None else since.contiguous()
+        texts = SlotHistories(tokens, first, last, last, last, tokens.shape[1], 0)
+        matches(asked, found, by_row(tokens), texts, size, since_prompt=since is not None)
+    return found
 
 
 def matches(
@@ -292,10 +315,10 @@ def matches(
     """Store what ``_matches`` is ``asked``, for texts and columns by slot, in ``found``, ``[rows, width]``.
 
     Args:
-        asked: "lengths" or "ids".
-        found: int32 or int64.
+        asked: "lengths", "ngram" or "ids".
+        found: int32 or int64; bool for "ngram".
         entries, texts: of the rows.
-        size: int64 column, for "ids".
+        size: int64 column, not for "lengths".
         window: int64 column, number of last tokens that count.
         sets: bit masks, and a column with their numbers: no match contains a token of a row's set; for "ids", it is
             left out. Empty: none.
@@ -305,16 +328,34 @@ def matches(
     held, prompts, last, *rest = texts[:5]
     columns = [last if item is None else item for item in (size, window, *(sets or (None, None)))]
     size_by, window_by, masks, set_of = columns
-    steps = (held.stride(0), 1, own_step, 1, size_by.stride(0), 1, window_by.stride(0))
-    sizes = (masks.stride(0), set_of.stride(0), masks.shape[-1], 1, texts.width)
+    steps = (held.stride(0), own_step, size_by.stride(0), window_by.stride(0))
+    sizes = (masks.stride(0), set_of.stride(0), masks.shape[-1], texts.width)
     given = (held, slots, own, last, size_by, prompts, window_by, *rest, masks, set_of, found, *steps, *sizes)
     options = {"ASKED": asked, "SINCE": since_prompt, "WINDOW": window is not None, "SETS": bool(sets)}
+    # Programs of a row come one after the other, because they read the same tokens.
     grid = ratio_up(texts.width, POSITIONS), found.shape[0]
     launch(_matches, grid, given, **options, DRAFTS=texts.kind, **SIZES, num_warps=WARPS)
 
 
+def examples(device: torch.device, on_v2: bool) -> Iterator[SlotHistories]:
+    """Yield texts of each type that a runner has: V1's lengths, and its newest tokens; V2's without drafts and with
+    them. They have two rows."""
+    last = torch.zeros(2, dtype=torch.int64, device=device)
+    short = last.int()
+    of_texts = short if on_v2 else last
+    held = torch.zeros(2, 3, dtype=of_texts.dtype, device=device)
+    others = ((short, last, 1), (short, short, 1)) if on_v2 else ((last, last, 2),)
+    for drafts, committed, kind in ((last, last, 0), *others):
+        yield SlotHistories(held, of_texts, last, drafts, committed, 3, 3, kind)
+
+
 def attempt(device: torch.device) -> None:
-    """Run each kernel once, which compiles it."""
+    """Run each kernel of a step that is not recorded once, which compiles it."""
     tokens, lengths = torch.zeros(2, 3, dtype=torch.int64, device=device), torch.arange(2, device=device)
     match_lengths(tokens, lengths)
+    match_lengths(tokens, lengths, lengths)
     completes_ngram(tokens, lengths, lengths, lengths)
+    for on_v2 in (False, True):
+        for texts in examples(device, on_v2):
+            if texts.kind != 2:
+                history(texts, lengths, lengths)

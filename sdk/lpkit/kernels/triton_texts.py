@@ -6,7 +6,6 @@ between its operations.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -55,12 +54,12 @@ def _lower(
     place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     if edited & (tl.program_id(1) * BLOCK < total):
         prompt = tl.load(prompts + slot).to(tl.int32)
-        token = text_at(tokens, 1, drafts, behind, place, place < total, -1, DRAFTS).to(tl.int32)
+        token = text_at(tokens, drafts, behind, place, place < total, -1, DRAFTS).to(tl.int32)
         equal = tl.zeros((BLOCK, BLOCK), tl.int32)
         for start in range(prompt // BLOCK * BLOCK, total, BLOCK):
             other = start + tl.arange(0, BLOCK)
             counted = (other >= prompt) & (other < total)
-            theirs = text_at(tokens, 1, drafts, behind, other, counted, -2, DRAFTS).to(tl.int32)
+            theirs = text_at(tokens, drafts, behind, other, counted, -2, DRAFTS).to(tl.int32)
             equal += (token[:, None] == theirs[None, :]).to(tl.int32)
         real = (token >= 0) & (token < vocab)
         value = tl.load(logits + row * stride + token, mask=real, other=0.0)
@@ -83,7 +82,7 @@ def _write_text(
     _, _, total, tokens, drafts, behind = text
     place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = (place < total) & (place < width)
-    token = text_at(tokens, 1, drafts, behind, place, inside, -1, DRAFTS)
+    token = text_at(tokens, drafts, behind, place, inside, -1, DRAFTS)
     real = (token >= 0) & (token < vocab)
     value = tl.load(values + row * width + place, mask=real, other=0.0)
     tl.store(logits + row * stride + token, value, mask=real)
@@ -106,13 +105,13 @@ def _lower_longest(
     excess = tl.load(matched + place, mask=place < total, other=-1) - allowed
     mine = (place < total) & (excess >= 0)
     if tl.max(mine.to(tl.int32), 0) > 0:
-        token = text_at(tokens, 1, drafts, behind, place, mine, -1, DRAFTS).to(tl.int32)
+        token = text_at(tokens, drafts, behind, place, mine, -1, DRAFTS).to(tl.int32)
         for start in range(0, total, BLOCK):
             other = start + tl.arange(0, BLOCK)
             against = tl.load(matched + other, mask=other < total, other=-1) - allowed
             rival = (other < total) & (against >= 0)
             if tl.max(rival.to(tl.int32), 0) > 0:
-                theirs = text_at(tokens, 1, drafts, behind, other, rival, -2, DRAFTS).to(tl.int32)
+                theirs = text_at(tokens, drafts, behind, other, rival, -2, DRAFTS).to(tl.int32)
                 before = (against[None, :] == excess[:, None]) & (other[None, :] < place[:, None])
                 better = (theirs[None, :] == token[:, None]) & ((against[None, :] > excess[:, None]) | before)
                 mine &= tl.max(better.to(tl.int32), 1) == 0
@@ -142,12 +141,12 @@ def _leave(
         span = total - place
         before = tl.load(matched + row * matched_step + place, mask=span > 0, other=0)
         loops = (span > 0) & (before >= repeated * span) & (before + span >= fewest)
-        known = text_at(tokens, 1, drafts, behind, place, loops, -1, DRAFTS) >= 0
+        known = text_at(tokens, drafts, behind, place, loops, -1, DRAFTS) >= 0
         last = tl.max(tl.where(loops & known, place, -1), 0)
         start -= BLOCK
     end = -1
     if last >= 0:
-        token = text_at(tokens, 1, drafts, behind, last, last >= 0, -1, DRAFTS)
+        token = text_at(tokens, drafts, behind, last, last >= 0, -1, DRAFTS)
         value = tl.load(logits + row * stride + token, mask=token < vocab, other=0.0)
         tl.store(logits + row * stride + token, value + tl.load(added + slot * added_step), mask=token < vocab)
         end = tl.load(ends + slot * end_step).to(tl.int32)
@@ -168,11 +167,11 @@ def _thought(
     ends += slot * end_stride
     due = -1
     if edited:
-        began = end_of(tokens, 1, drafts, behind, total, starts, 1, start_size, DRAFTS, BLOCK)
+        began = end_of(tokens, drafts, behind, total, starts, start_size, DRAFTS, BLOCK)
         if (began >= 0) & (total - began >= tl.load(budgets + slot * budget_step)):
-            ended = end_of(tokens, 1, drafts, behind, total, ends, 1, end_size, DRAFTS, BLOCK)
+            ended = end_of(tokens, drafts, behind, total, ends, end_size, DRAFTS, BLOCK)
             if began > ended:
-                written = begun_of(tokens, 1, drafts, behind, total, began, ends, 1, end_size, DRAFTS, BLOCK)
+                written = begun_of(tokens, drafts, behind, total, began, ends, end_size, DRAFTS, BLOCK)
                 due = tl.load(ends + written).to(tl.int32)
     tl.store(found + row, due)
 
@@ -220,7 +219,7 @@ def _seed(
     text = text_of(slots, own, own_step, tokens, text_stride, lasts, drafts, committed, row, DRAFTS)
     slot, _, total, tokens, drafts, behind = text
     count, key = tl.load(counts + slot * count_step), tl.load(keys + slot * key_step)
-    seed = seed_of(tokens, 1, drafts, behind, total, count, key, DRAFTS, BLOCK)
+    seed = seed_of(tokens, drafts, behind, total, count, key, DRAFTS, BLOCK)
     tl.store(found + row + tl.arange(0, 1), seed)
 
 
@@ -361,18 +360,6 @@ def _over(
     warps = 1 if block < RIVALS else WARPS
     launch(kernel, grid, given, DRAFTS=texts.kind, BLOCK=block, num_warps=warps, **options)
     return found
-
-
-def examples(device: torch.device, on_v2: bool) -> Iterator[SlotHistories]:
-    """Yield texts of each type that a runner has: V1's lengths, and its newest tokens; V2's without drafts and with
-    them. They have two rows."""
-    last = torch.zeros(2, dtype=torch.int64, device=device)
-    short = last.int()
-    of_texts = short if on_v2 else last
-    held = torch.zeros(2, 3, dtype=of_texts.dtype, device=device)
-    others = ((short, last, 1), (short, short, 1)) if on_v2 else ((last, last, 2),)
-    for drafts, committed, kind in ((last, last, 0), *others):
-        yield SlotHistories(held, of_texts, last, drafts, committed, 3, 3, kind)
 
 
 def attempt(device: torch.device) -> None:

@@ -134,12 +134,10 @@ class AdapterLogitsProcessor(PortableProcessor):
         return _edited(logits, ((index, row.params, row.prompt_ids, row.output_ids) for index, row in rows))
 
     def _edit_rows(self, logits: torch.Tensor, rows: Rows) -> torch.Tensor:
-        calls = self._calls
+        calls, entries = self._calls, self._binding.entries(rows)
         if self._v1 is not None:  # the host knows the rows: nothing waits for the device
-            entries = self._v1.entries(rows)
             return _edited(logits, ((row, calls[it.slot], it.prompt_ids or [], it.output_ids) for row, it in entries))
-        assert self._v2 is not None
-        return _edited(logits, ((row, calls[slot], [], []) for row, slot in self._v2.entries(rows)))
+        return _edited(logits, ((row, calls[slot], [], []) for row, slot in entries))
 
 
 def _edited(logits: torch.Tensor, rows: Iterable[tuple[int, Call, list[int], list[int]]]) -> torch.Tensor:

@@ -10,7 +10,6 @@ import torch
 from lpkit import v1, v2
 from lpkit.columns.column import Declaration
 from lpkit.history.rows import HISTORY_USES, HistoryUse
-from lpkit.kernels.recording import SlotHistories
 from lpkit.portable.admission import Admission
 from lpkit.portable.on_v1 import V1Binding
 from lpkit.portable.on_v2 import V2Binding
@@ -93,12 +92,10 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
         )
         for name in self._declared_columns:  # not through vars(self), which would slow down every attribute read
             super().__setattr__(name, self._admission.columns[name])
-        self._v1: V1Binding | None = None
-        self._v2: V2Binding | None = None
-        if on_v2:
-            self._v2 = V2Binding(self._admission, self._retire_slot, self.history, device_or_states)
-        else:
-            self._v1 = V1Binding(self._admission, self._retire_slot, self.history, self.max_num_reqs, self.device)
+        given = self._admission, self._retire_slot, self.history
+        self._v2 = V2Binding(*given, device_or_states) if on_v2 else None
+        self._v1 = None if on_v2 else V1Binding(*given, self.max_num_reqs, self.device)
+        self._binding: Any = self._v1 or self._v2
 
     def __setattr__(self, name: str, value: object) -> None:
         if name in self._declared_columns:
@@ -164,23 +161,8 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
         Returns:
             The edited logits. Without admitted requests, the same tensor, unchanged.
         """
-        if self._v1 is not None:
-            rows = self._v1.rows(logits)
-        else:
-            assert self._v2 is not None and ctx is not None
-            rows = self._v2.rows(ctx)
-        if rows is None:
-            return logits
-        return self._edit_rows(logits, rows)
-
-    def _located(
-        self, logits: torch.Tensor, ctx: v2.LogitsContext | None, reads_texts: bool
-    ) -> tuple[torch.Tensor, SlotHistories | None] | None:
-        """Return what kernels that work by slot need of a call; None if no row uses the processor."""
-        if self._v1 is not None:
-            return self._v1.by_slot(logits.shape[0], reads_texts)
-        assert self._v2 is not None and ctx is not None
-        return self._v2.by_slot(ctx, reads_texts)
+        rows = self._binding.rows(logits, ctx)
+        return logits if rows is None else self._edit_rows(logits, rows)
 
     # -- subclasses implement these --------------------------------------------------------------------------
 

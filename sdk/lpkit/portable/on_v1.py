@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from lpkit.columns.transfer import sent
+from lpkit.history.reading import History
 from lpkit.history.rows import HistoryUse, Rows
 from lpkit.history.staged import AdmittedRequest, V1History
 from lpkit.kernels.recording import SlotHistories
@@ -54,6 +55,7 @@ class V1Binding:
         self._count = slots
         # Sent when first read after a change: rows and slots of admitted requests, and the slot of each row.
         self._located: tuple[torch.Tensor, torch.Tensor] | None = None
+        self._numbered: list[tuple[int, AdmittedRequest]] = []  # admitted requests as rows of their own
         self._by_row: torch.Tensor | None = None
         self._stale = False
         self._warned = False
@@ -71,7 +73,9 @@ class V1Binding:
             self._stale = True
             self._admission.flush()
 
-    def by_slot(self, rows: int, reads_texts: bool) -> tuple[torch.Tensor, SlotHistories | None] | None:
+    def by_slot(
+        self, logits: torch.Tensor, _: object, reads_texts: bool
+    ) -> tuple[torch.Tensor, SlotHistories | None] | None:
         """Return the slot of each row, int64 ``[rows]`` or longer, and the histories if they are read; None if no row
         uses the processor. Other rows have the slot that no request gets."""
         if self._stale:
@@ -80,8 +84,8 @@ class V1Binding:
             return None
         if reads_texts:
             assert self._history is not None
-            slots, texts, complete = self._history.texts(self._own, rows)
-            if not complete:
+            slots, texts, waiting = self._history.texts(self._own, logits.shape[0], "kernels")
+            if waiting:
                 self._warn()
             return slots, texts
         if self._by_row is None:
@@ -91,7 +95,7 @@ class V1Binding:
             self._by_row = sent(torch.from_numpy(by_row), self._device)
         return self._by_row, None
 
-    def rows(self, logits: torch.Tensor) -> Rows | None:
+    def rows(self, logits: torch.Tensor, _: object = None) -> Rows | None:
         """Return this step's rows that use the processor; None without rows."""
         if self._stale:
             self._renew()
@@ -101,18 +105,21 @@ class V1Binding:
             rows_and_slots = [[row for row, _ in self._own], [entry.slot for _, entry in self._own]]
             on_device = sent(torch.from_numpy(np.array(rows_and_slots, dtype=np.int64)), self._device)
             self._located = on_device[0], on_device[1]
+            self._numbered = list(enumerate(entry for _, entry in self._own))
         (index, slots), history = self._located, None
         if self._history is not None:
-            chosen = None
-            complete = self._history.sync([entry for _, entry in self._own])
-            if not all(complete):
-                keep = [i for i, whole in enumerate(complete) if whole]
+            _, texts, waiting = self._history.texts(self._numbered, len(self._numbered), "rows")
+            numbers = index
+            if waiting:
                 self._warn()
+                keep = [number for number, _ in self._numbered if number not in waiting]
                 if not keep:
                     return None
-                chosen = sent(torch.tensor(keep), self._device)
-                index, slots = index[chosen], slots[chosen]
-            history = self._history.of(slots, chosen)
+                numbers = sent(torch.tensor(keep), self._device)
+                index, slots = index[numbers], slots[numbers]
+            elif texts.kind:
+                texts.held[slots, texts.last] = texts.drafts
+            history = History(texts._replace(kind=0), numbers, slots, self._declared == "tokens")
         whole = slots.shape[0] == logits.shape[0]  # both are in row order, so equal counts mean equal rows
         return Rows(index, slots, history, self._declared, self._admission.temperature, whole)
 

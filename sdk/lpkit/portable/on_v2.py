@@ -10,8 +10,7 @@ import torch
 
 from lpkit.columns.transfer import sent
 from lpkit.columns.widths import padded
-from lpkit.history.base import SHORTEST
-from lpkit.history.in_place import V2History
+from lpkit.history.reading import SHORTEST, History
 from lpkit.history.rows import HistoryUse, Rows
 from lpkit.kernels.recording import MOST_COMPARED, SlotHistories
 
@@ -65,7 +64,9 @@ class V2Binding:
         self._held += admitted - before
         return admitted
 
-    def by_slot(self, ctx: LogitsContext, reads_texts: bool) -> tuple[torch.Tensor, SlotHistories | None] | None:
+    def by_slot(
+        self, _: object, ctx: LogitsContext, reads_texts: bool
+    ) -> tuple[torch.Tensor, SlotHistories | None] | None:
         """Return the slot of each row, int64, and the histories if they are read; None if no request of the call uses
         the processor."""
         if not self._held:
@@ -81,13 +82,17 @@ class V2Binding:
             mapping = mapping.to(torch.int64)
         return mapping, self._texts(ctx) if reads_texts else None
 
-    def _texts(self, ctx: LogitsContext) -> SlotHistories:
+    def _texts(self, ctx: LogitsContext, own: Bools | None = None) -> SlotHistories:
+        """Return the texts of a call, as wide as those of the requests ``own``; None: of all, if that is not wide."""
         requests, states = ctx.idx_mapping_np, self._states
         lengths = ctx.seq_lens_upper_bound_np[: len(requests)]
         held = states.all_token_ids.gpu
-        width = outputs = padded(max(lengths.tolist()), SHORTEST)  # numpy's takes longer for few requests
-        if width > MOST_COMPARED:
-            own = self._admission.admitted[requests]
+        width = outputs = 0
+        if own is None:
+            width = outputs = padded(max(lengths.tolist()), SHORTEST)  # numpy's takes longer for few requests
+            if width > MOST_COMPARED:
+                own = self._admission.admitted[requests]
+        if own is not None:
             lengths = lengths[own]
             width = padded(int(lengths.max()), SHORTEST)
             outputs = int((lengths - states.prompt_len.np[requests[own]]).max())
@@ -97,7 +102,7 @@ class V2Binding:
         more = ctx.input_ids, states.total_len.gpu
         return SlotHistories(held, states.prompt_len.gpu, last, *more, width, outputs, 1)
 
-    def rows(self, ctx: LogitsContext) -> Rows | None:
+    def rows(self, _: object, ctx: LogitsContext) -> Rows | None:
         """Return the call's rows that use the processor, except unfinished prefills; None without rows."""
         if not self._held:  # no request uses the processor
             return None
@@ -110,9 +115,8 @@ class V2Binding:
         self._find(requests, chosen, ctx)
         history = None
         if self._declared != "none":
-            keep_tokens = self._declared == "tokens"
-            width = int(lengths[chosen].max()) if keep_tokens else 0
-            history = V2History(self._states, ctx, self._index, self._slots, width, keep_tokens)
+            texts = self._texts(ctx, chosen)
+            history = History(texts, self._index, self._slots, self._declared == "tokens")
         whole = count == len(chosen)
         return Rows(self._index, self._slots, history, self._declared, self._admission.temperature, whole)
 

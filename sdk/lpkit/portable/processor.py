@@ -130,7 +130,7 @@ class LogitsProcessor(PortableProcessor):
             The edited logits. Without admitted requests, the same tensor, unchanged.
         """
         if self._by_slot is not None and self._by_slot.recorded:
-            located = self._located(logits, ctx, self._by_slot.reads_texts)
+            located = self._binding.by_slot(logits, ctx, self._by_slot.reads_texts)
             if located is None or self._by_slot.edit(logits, *located):
                 return logits
         return super().apply(logits, ctx)

@@ -45,7 +45,7 @@ COUNTS = {
     "lpkit-no-repeat-ngram": [(3, 2)],
     "lpkit-ocr-ngram": [(3, 2)],
     "lpkit-penalties": [(3, 2)],
-    "lpkit-synthid": [(23, 21), (26, 24)],
+    "lpkit-synthid": [(24, 22), (27, 25)],
     "lpkit-target-token": [(2, 2)],
     "lpkit-temperature": [(2, 2)],
     "lpkit-thinking-budget": [(4, 3)],
@@ -102,7 +102,8 @@ def test_the_rule_of_lpkit_new_keeps_its_budget(runner: str, tmp_path: Path) -> 
     file = tmp_path / "processor.py"
     file.write_text(rule.replace("{{ cookiecutter.class_name }}", "WrapUp"), encoding="utf-8")
     cls = resolve_target(f"{file}:WrapUp")
-    assert steady(cls, {"extra_args": {"wrap_up_token": 7}}, runner).launches <= budget(cls)
+    allowed = (budget(cls) or 0) + (runner == "v1")  # where the lengths are copied to the device
+    assert steady(cls, {"extra_args": {"wrap_up_token": 7}}, runner).launches <= allowed
 
 
 @pytest.mark.parametrize(("cls", "case"), EACH_CASE)

@@ -146,7 +146,7 @@ def _given(function: Any, types: dict[str, str]) -> dict[str, str]:
 def _matches(
     name: str, asked: str, since: bool, text: str = LONGS, drafts: int = 0, window: bool = False, sets: bool = False
 ) -> Kernel:
-    types = {"tokens": text, "lengths": LONGS, "sizes": LONGS, "since": text, "windows": LONGS, "slots": LONGS}
+    types = {"tokens": text, "lasts": LONGS, "sizes": LONGS, "since": text, "windows": LONGS, "slots": LONGS}
     types |= {"drafts": text, "committed": text, "sets": "*u8", "set_of": LONGS}
     types |= {"own": FLAGS, "found": FLAGS if asked == "ngram" else LONGS}
     sizes: dict[str, Any] = {"ASKED": asked, "SINCE": since, "WINDOW": window, "SETS": sets, "DRAFTS": drafts}
@@ -164,8 +164,8 @@ def _text(name: str, function: Any, BLOCK: int, warps: int = few.WARPS, **types:
 
 _ELEMENTS = {"logits": FLOATS, "rows": LONGS, "ids": LONGS}
 _WRITTEN = {**_ELEMENTS, "values": FLOATS, "number": "fp32"}
-_LENGTHS = {"prompt_len": LONGS, "total_len": LONGS}
-_SEEN = {"slots": LONGS, "rows": LONGS, "tokens": LONGS, "outputs": FLAGS, **_LENGTHS}
+_SEEN = dict.fromkeys(("slots", "rows", "lasts", "tokens", "prompt_len", "total_len"), LONGS)
+_SEEN |= {"outputs": FLAGS, **dict.fromkeys(("held", "prompts", "drafts", "committed"), INTEGERS)}
 _BY_SLOT = {"logits": FLOATS, "slots": LONGS, "own": FLAGS}
 _TEXT = {**_BY_SLOT, "tokens": INTEGERS, "prompts": INTEGERS, "lasts": LONGS, "values": FLOATS, "found": FLOATS}
 _TEXT |= {"drafts": INTEGERS, "committed": INTEGERS}
@@ -176,8 +176,8 @@ FEW = (
     _few("write", few._write, _WRITTEN, NUMBER=False),
     _few("write, one number", few._write, _WRITTEN, NUMBER=True),
     _few("mask_ids_", few._mask_ids, {**_BY_SLOT, "ids": LONGS, "held": FLOATS}, BLOCK=few.LOOKED_AT),
-    _few("staged_history", few._history, {"held": LONGS, "prompts": LONGS, "ends": LONGS, **_SEEN}, KNOWN=True),
-    _few("engine_history", few._history, {"held": INTEGERS, "prompts": INTEGERS, "ends": LONGS, **_SEEN}, KNOWN=False),
+    _few("history", sequences._history, _SEEN, DRAFTS=0),
+    _few("history with drafts", sequences._history, _SEEN, DRAFTS=1),
     _matches("match_lengths", "lengths", since=False),
     _matches("match_lengths, since", "lengths", since=True),
     _matches("completes_ngram", "ngram", since=True),

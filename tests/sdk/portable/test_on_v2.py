@@ -102,7 +102,7 @@ class TestRows:
         for order in ([2, 0], [2, 0], [0, 2], [0, 2, 1], [0, 2, 1]):
             context = host.context(order)
             with recorded_ops() as names:
-                rows = host.processor._v2.rows(context)
+                rows = host.processor._v2.rows(None, context)
             seen.append((rows.index.tolist(), rows.slots.tolist(), bool(names)))
         two, three = [0, 1], [0, 1, 2]
         assert [item[:2] for item in seen] == [
