@@ -256,9 +256,7 @@ def rerun(failure: Failure, limit: float | None = None) -> TargetResult:
         ProjectError: if the current folder's pyproject.toml cannot be used.
     """
     spec, path = whereabouts(failure)
-    own = _owner(failure.target)
-    plan = replace(failure.plan, environment=own.environment) if own else failure.plan
-    result = check_target(spec, plan, path, limit=limit or CALL_SECONDS)
+    result = check_target(spec, _at_home(failure), path, limit=limit or CALL_SECONDS)
     silent = bool(result.checks) and all(check.never_active for check in result.checks)
     return replace(result, target=failure.target, error="" if silent else result.error)
 
@@ -282,10 +280,16 @@ def rerun_on_engine(failure: Failure, limit: float | None = None) -> TargetResul
         raise FailureFileError(f"it failed on the host {failure.host}, which is not a runner of vLLM")
     checking.require_vllm()
     spec, path = whereabouts(failure)
-    plan = replace(failure.plan, select=tuple(check.code for check in all_checks("vllm") if check.replays))
+    plan = replace(_at_home(failure), select=tuple(check.code for check in all_checks("vllm") if check.replays))
     result = checking.check_target(spec, plan, path, limit=limit)
     notes = [f"left to the engine: {', '.join(left_to_the_engine(program))}"] if program is not None else []
     return replace(result, target=failure.target, notes=(*result.notes, *notes))
+
+
+def _at_home(failure: Failure) -> Plan:
+    """Return the plan with what the project in the current folder gives its plugin."""
+    own, plan = _owner(failure.target), failure.plan
+    return replace(plan, environment=own.environment, model=own.model, tokenizer=own.tokenizer) if own else plan
 
 
 def whereabouts(failure: Failure) -> tuple[str, list[str]]:

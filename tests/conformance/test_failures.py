@@ -240,6 +240,21 @@ def test_the_same_operations_give_the_same_finding(saved: Path, failed: CheckRes
     assert [getattr(check.finding, name) for name in same] == [getattr(failed.finding, name) for name in same]
 
 
+def test_a_replay_has_what_the_project_gives_its_plugin(saved: Path, tmp_path: Path, monkeypatch) -> None:
+    settings = '[tool.lpkit]\nmodel = { own = 3 }\nenvironment = { OWN = "1" }\n'
+    (tmp_path / "pyproject.toml").write_text(f'[project]\nname = "own"\nversion = "0"\n{settings}', encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    given: list[Plan] = []
+
+    def check(spec: str, plan: Plan, path: list[str], limit: float) -> TargetResult:
+        given.append(plan)
+        return TargetResult(spec, (), ())
+
+    monkeypatch.setattr(failures, "check_target", check)
+    failures.rerun(replace(failures.load(saved), target=f"{tmp_path / 'own.py'}:Own"))
+    assert (given[0].model, given[0].environment) == ({"own": 3}, {"OWN": "1"})
+
+
 @pytest.mark.parametrize(
     ("target", "repeats", "expected"),
     [

@@ -131,8 +131,8 @@ def start(settings: EngineSettings, with_plugin: bool) -> dict[str, str]:
     if _state.reasoning:
         settings = replace(settings, extra={**settings.extra, "reasoning_config": reasoning_config(_state.reasoning)})
     if with_plugin:
-        folder = tokenizer_folder(settings.vocab_size, _session().words)
-        settings = replace(settings, extra={**settings.extra, "tokenizer": folder, "skip_tokenizer_init": False})
+        given = {"tokenizer": _tokenizer(settings.vocab_size), "hf_overrides": dict(_session().plan.model)}
+        settings = replace(settings, extra={**settings.extra, **given, "skip_tokenizer_init": False})
     listeners = [_listener()] if _session().plan.trace else []
     info = process.start(settings, [_session().cls, *listeners] if with_plugin else ())
     engine = process.running()
@@ -140,6 +140,11 @@ def start(settings: EngineSettings, with_plugin: bool) -> dict[str, str]:
     if _state.runner == V1 or drafts:
         engine.follow_texts()
     return info
+
+
+def _tokenizer(vocab_size: int) -> str:
+    """The folder of the project's tokenizer, or of one with the words that the cases name."""
+    return _session().plan.tokenizer or tokenizer_folder(vocab_size, _session().words)
 
 
 def _options(extra: Mapping[str, Any]) -> dict[str, Any]:
@@ -299,7 +304,8 @@ def _processed(ask: Ask, tokens: list[int], raw: Any, with_plugin: bool) -> Any:
         max_num_seqs=settings.max_num_seqs,
         max_model_len=settings.max_model_len,
         thinking=ThinkingMarkers(**_state.reasoning) if _state.reasoning else None,
-        tokenizer=partial(load, tokenizer_folder(raw.shape[1], _session().words)),
+        tokenizer=partial(load, _tokenizer(raw.shape[1])),
+        hf_config=_session().plan.model,
         **_state.told,
     )
     params = make_params(ask.params)

@@ -37,9 +37,12 @@ def _is_ours(path: Path) -> bool:
     return any(folder in path.parents for folder in OWN)
 
 
-@contextmanager
-def following(note: Callable[[FrameType, str, Any], None]) -> Iterator[None]:
-    """Call ``note`` at each event of :func:`sys.settrace` in the author's functions that are called within it."""
+Follow = Callable[[FrameType, str, Any], Any]
+"""A function for :func:`sys.settrace`."""
+
+
+def follower(note: Callable[[FrameType, str, Any], None]) -> Follow:
+    """Return a function for :func:`sys.settrace` that calls ``note`` at each event in the author's functions."""
 
     def follow(frame: FrameType, event: str, value: Any) -> Any:
         if not is_authors(frame.f_code.co_filename):
@@ -47,8 +50,14 @@ def following(note: Callable[[FrameType, str, Any], None]) -> Iterator[None]:
         note(frame, event, value)
         return follow
 
+    return follow
+
+
+@contextmanager
+def following(note: Callable[[FrameType, str, Any], None]) -> Iterator[None]:
+    """Call ``note`` at each event in the author's functions that are called within it."""
     outer = sys.gettrace()
-    sys.settrace(follow)
+    sys.settrace(follower(note))
     try:
         yield
     finally:

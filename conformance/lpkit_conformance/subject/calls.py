@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
 from lpkit_conformance.errors import StandinError
+from lpkit_conformance.instruments.author_lines import Follow
 from lpkit_conformance.instruments.author_lines import location_of as location_of
 from lpkit_conformance.processes import pulse
 from lpkit_conformance.results import Blocked, Failed, Skipped
@@ -71,7 +73,12 @@ class calling:  # noqa: N801 - read as a word, like those of contextlib
     ``Blocked`` (a method that hung) and ``StandinError`` (a gap of the stand-in for vLLM) pass through.
 
     ``as_engine``: run in inference mode, as the engine does for every method except the constructor.
+
+    Attributes:
+        follow: traces every call while it is set.
     """
+
+    follow: ClassVar[Follow | None] = None
 
     def __init__(self, method: str, as_engine: bool = False) -> None:
         self._method, self._outer = method, ""
@@ -83,8 +90,12 @@ class calling:  # noqa: N801 - read as a word, like those of contextlib
         self._outer = pulse.call(self._method)
         if self._mode is not None:
             self._mode.__enter__()
+        if calling.follow is not None:
+            sys.settrace(calling.follow)
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if calling.follow is not None:
+            sys.settrace(None)
         if self._mode is not None:
             self._mode.__exit__(kind, error, trace)
         pulse.call(self._outer)

@@ -93,8 +93,8 @@ class Setup:
             thinking=ThinkingMarkers(**self.case.reasoning) if self.case.reasoning else None,
             tokenizer=folder,
             device=self.device,
+            hf_config=self.model,
         )
         config.model_config.lpkit_tokenizer = partial(load, folder)
-        vars(config.model_config.hf_config).update(self.model)
         self.world.furnish(config)
         return config

@@ -22,6 +22,7 @@ from lpkit_conformance.checks.base import Check, Engine, Rule, judge
 from lpkit_conformance.errors import CaseError, StandinError
 from lpkit_conformance.explanation.advice import fix
 from lpkit_conformance.explanation.findings import at_fault, raised
+from lpkit_conformance.explanation.unreached import reaching, serve, unreached
 from lpkit_conformance.hosts import PluginError
 from lpkit_conformance.instruments.module_state import ModuleState
 from lpkit_conformance.instruments.process_settings import settings_kept
@@ -159,9 +160,16 @@ class Session:
         """The requests that the checks send: found once, the same whichever check asks first."""
         if self._requests is None:
             self.searching(None)
-            with settings_kept():
+            full = not (self.plan.select or self.plan.quick)
+            with settings_kept(), reaching() if full else contextlib.nullcontext() as ran:
                 try:
                     self._requests = self._find()
+                    if ran is not None:
+                        for host in self.hosts:
+                            serve(self.subjects(host)[0])
+                        for subject in self.subjects(self.hosts[0]):
+                            activity(subject)
+                        self.notes += unreached(self.cls, ran)
                 except Blocked:  # a method that it takes does not return
                     self._requests = Requests(self.plan.cases, FOREIGN_ARGS[:1])
             self.searching(self._requests)

@@ -44,6 +44,7 @@ class Engine(ABC):
         async_scheduling: value in the configuration; see ``V1AsyncEngine``.
         thinking: the markers of thoughts; they enable ``thinking_token_budget``.
         tokenizer: source of ``lpkit.tokenizer``: a tokenizer, its folder, or a function that makes a tokenizer.
+        hf_config: further fields of the model's configuration.
 
     Attributes:
         requests: the unfinished requests by id, preempted ones included.
@@ -62,6 +63,7 @@ class Engine(ABC):
         async_scheduling: bool = False,
         thinking: ThinkingMarkers | None = None,
         tokenizer: Any = None,
+        hf_config: Mapping[str, Any] | None = None,
     ) -> None:
         if source is None:
             source = LogitsSource(vocab_size, seed, pick_device(device))
@@ -80,6 +82,7 @@ class Engine(ABC):
             async_scheduling=async_scheduling,
             thinking=thinking,
             tokenizer=tokenizer,
+            hf_config=hf_config,
         )
         self.requests: dict[str, Request] = {}
         self.processors: list[Any] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,7 @@ def make_config(
     device: str | torch.device = "cpu",
     thinking: ThinkingMarkers | None = None,
     tokenizer: Any = None,
+    hf_config: Mapping[str, Any] | None = None,
 ) -> Config:
     """Make the ``vllm_config`` for a processor's constructor.
 
@@ -45,17 +47,19 @@ def make_config(
         device: of the engine.
         thinking: the markers of thoughts, or None.
         tokenizer: for ``lpkit.tokenizer``: a tokenizer, its folder, or a function that makes a tokenizer.
+        hf_config: further fields of the model's configuration.
 
     Returns:
         A small part of vLLM's ``VllmConfig`` with the same attribute names; picklable.
     """
-    hf_config = SimpleNamespace(
-        vocab_size=vocab_size,
-        eos_token_id=eos_token_id,
-        max_position_embeddings=max_model_len,
-        model_type="llama",
-    )
-    model = ModelConfig(max_model_len, vocab_size, hf_config, skip_tokenizer_init=tokenizer is None)
+    fields = {
+        "vocab_size": vocab_size,
+        "eos_token_id": eos_token_id,
+        "max_position_embeddings": max_model_len,
+        "model_type": "llama",
+        **(hf_config or {}),
+    }
+    model = ModelConfig(max_model_len, vocab_size, SimpleNamespace(**fields), skip_tokenizer_init=tokenizer is None)
     if isinstance(tokenizer, str):
         model.tokenizer = tokenizer
     else:

@@ -1,0 +1,115 @@
+"""The author's lines that no request of the cases reaches, and the branches that lead to them."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import inspect
+import linecache
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from types import FrameType
+from typing import Any
+
+from lpkit_conformance.hosts import default_host
+from lpkit_conformance.instruments.author_lines import follower
+from lpkit_conformance.programs.generate import soak
+from lpkit_conformance.subject.calls import calling
+from lpkit_conformance.subject.subject import Subject
+
+MOST_SHOWN = 5
+
+STEPS = 25
+"""Steps with a mixture of changes of the batch."""
+
+BODIES = ("body", "orelse", "handlers", "finalbody", "cases")
+"""Attributes of a statement that hold statements, or the parts that do."""
+
+Block = tuple[str, int, int, str]
+"""A function, its first and its last line that never ran, and the branch around them."""
+
+
+Reached = defaultdict[str, set[int]]
+"""The lines that ran, by file."""
+
+
+@contextlib.contextmanager
+def reaching() -> Iterator[Reached]:
+    """Yield the author's lines that run in calls of plugins within it."""
+    ran: Reached = defaultdict(set)
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        ran[frame.f_code.co_filename].add(frame.f_lineno)
+
+    calling.follow = follower(note)
+    try:
+        yield ran
+    finally:
+        calling.follow = None
+
+
+def serve(subject: Subject) -> None:
+    """Serve requests while the batch changes in many ways; the checks report exceptions."""
+    with contextlib.suppress(Exception), subject.as_imported():
+        list(default_host(subject, 8).run(soak(subject.setup.seed, STEPS).ops))
+
+
+def unreached(cls: Any, ran: Reached) -> Iterator[str]:
+    """Yield a sentence with the lines of a class, and of functions that it calls, that did not run, if there are any.
+
+    Lines that raise do not count.
+    """
+    with contextlib.suppress(OSError, TypeError):  # no class, or no source
+        home = inspect.getsourcefile(cls)
+        blocks = [block for file, lines in ran.items() for block in _blocks(file, lines, cls if file == home else None)]
+        shown = [f"{_lines(first, last)} of `{name}`{branch}" for name, first, last, branch in blocks[:MOST_SHOWN]]
+        shown += [f"{len(blocks) - MOST_SHOWN} more"] * (len(blocks) > MOST_SHOWN)
+        if shown:
+            yield f"never reached by these cases: {', '.join(shown)}"
+
+
+def _lines(first: int, last: int) -> str:
+    return f"line {first}" if first == last else f"lines {first}-{last}"
+
+
+def _blocks(file: str, ran: set[int], cls: Any) -> Iterator[Block]:
+    """Yield what did not run of the functions that ran in a file, and of the methods of a class."""
+    tree = ast.parse("".join(linecache.getlines(file)))
+    own = {
+        id(part)
+        for node in ast.walk(tree)
+        if cls is not None and isinstance(node, ast.ClassDef) and node.name == cls.__name__
+        for part in node.body
+    }
+    for function in [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]:
+        entered = any(part.lineno in ran for statement in function.body for part in _statements(statement))
+        if entered or (id(function) in own and not function.name.startswith("__")):
+            yield from ((function.name, *block) for block in _missing(function.body, ran, ""))
+
+
+def _statements(statement: ast.stmt) -> Iterator[ast.stmt]:
+    return (node for node in ast.walk(statement) if isinstance(node, ast.stmt))
+
+
+def _missing(body: Sequence[ast.AST], ran: set[int], branch: str) -> Iterator[tuple[int, int, str]]:
+    """Yield runs of statements that did not run, with the branch around each."""
+    missing: list[ast.stmt] = []
+    for part in body:
+        if isinstance(part, ast.stmt) and part.lineno not in ran:
+            silent = isinstance(part, ast.Raise | ast.Pass | ast.Global | ast.Nonlocal) or (
+                isinstance(part, ast.Expr) and isinstance(part.value, ast.Constant)
+            )
+            missing += [] if silent else [part]
+        elif not isinstance(part, ast.FunctionDef):  # functions have their own
+            for name in BODIES:
+                yield from _missing(getattr(part, name, ()), ran, _branch(part, name) or branch)
+    if missing and not isinstance(missing[-1], ast.Raise):
+        yield missing[0].lineno, missing[-1].end_lineno or 0, branch
+
+
+def _branch(part: ast.AST, name: str) -> str:
+    """Return the branch in words, such as `` (if count > 255)``."""
+    if isinstance(part, ast.If | ast.While | ast.For):
+        head = ast.unparse(part).partition(":\n")[0].removeprefix("el")
+        return f" ({head if name == 'body' else 'else of ' + head})"
+    return ""
