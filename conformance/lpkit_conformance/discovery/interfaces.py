@@ -38,6 +38,7 @@ KNOWN: Final[dict[str, dict[str, frozenset[str]]]] = {
     "lpkit.portable.processor": {"LogitsProcessor": BOTH},
     "lpkit.portable.adapter": {"AdapterLogitsProcessor": BOTH},
     "lpkit.portable.base": {"PortableProcessor": BOTH},
+    "lpkit.rules.chain": {"Rules": BOTH},
     "lpkit.v1": {"LogitsProcessor": V1},
     "lpkit.v2": {"LogitsProcessor": V2},
     "lpkit.interfaces.v1_interface": {"LogitsProcessor": V1},
@@ -257,7 +258,7 @@ class Deducer:
             return _Known(BOTH, makes_classes=True, name=submodule)
         if any(known == submodule or known.startswith(f"{submodule}.") for known in KNOWN):
             return _Module(submodule)
-        if top in ("vllm", "lpkit"):
+        if top in ("vllm", "lpkit") and not module.startswith("lpkit.rules."):  # a rule is read as a plugin's own code
             return Opaque(f"{submodule} is not known to lpkit")
         if top in _NEUTRAL:
             return _Known(NONE)

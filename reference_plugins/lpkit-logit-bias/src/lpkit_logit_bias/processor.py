@@ -1,43 +1,12 @@
-"""Logit bias: numbers added to the logits of chosen tokens (`logit_bias` of the OpenAI API)."""
+"""Logit bias; the rule is `lpkit.rules.logit_bias`."""
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import lpkit
-import torch
-
-LIMIT = 1024  # tokens per request
+from lpkit.rules.logit_bias import LogitBias as Rule
 
 
-class LogitBias(lpkit.LogitsProcessor):
+class LogitBias(Rule):
     """Add `logit_bias_values` to the logits of `logit_bias_ids`."""
 
-    stage = "logits"  # before penalties and temperature; greedy requests too
-    history = "none"
-
-    class Params(lpkit.Params, prefix="logit_bias_"):
+    class Params(Rule.Params, prefix="logit_bias_"):
         """A request's settings: keys of `SamplingParams.extra_args`, over HTTP of `vllm_xargs`."""
-
-        ids: tuple[lpkit.TokenId, ...] = lpkit.Field(min_length=1, max_length=LIMIT)
-        values: tuple[Annotated[float, lpkit.Field(ge=-100.0, le=100.0)], ...]
-
-        def check_together(self) -> None:
-            if len(self.ids) != len(self.values):
-                raise ValueError(
-                    f"logit_bias_ids and logit_bias_values differ in length: {len(self.ids)} and {len(self.values)}"
-                )
-            if len(set(self.ids)) != len(self.ids):
-                raise ValueError("logit_bias_ids: a token id occurs twice")
-
-    ids = lpkit.ragged(torch.int64, limit=LIMIT)
-    values = lpkit.ragged(torch.float32, fill=0.0, limit=LIMIT)
-
-    def admit(self, request: lpkit.Request[Params]) -> bool:
-        self.ids[request.slot] = request.params.ids
-        self.values[request.slot] = request.params.values
-        return True
-
-    def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
-        ids = self.ids[rows]  # [n, k], -1 behind the end of each row's list
-        logits[ids] = logits[ids] + self.values[rows]

@@ -1,43 +1,12 @@
-"""Penalties for tokens that occurred before: repetition (CTRL, arXiv 1909.05858), presence and frequency (OpenAI API).
-
-Only the tokens of the history are read and written, whatever the size of the vocabulary.
-"""
+"""Penalties for tokens that occurred before; the rule is `lpkit.rules.penalties`."""
 
 from __future__ import annotations
 
-import lpkit
-import torch
-from lpkit import kernels, sequences
+from lpkit.rules.penalties import Penalties as Rule
 
 
-class Penalties(lpkit.LogitsProcessor):
+class Penalties(Rule):
     """Lower the logits of earlier tokens: repetition for prompt and output, presence and frequency for the output."""
 
-    stage = "logits"  # before temperature; greedy requests too
-    history = "tokens"
-
-    class Params(lpkit.Params, prefix="penalties_"):
+    class Params(Rule.Params, prefix="penalties_"):
         """A request's settings: keys of `SamplingParams.extra_args`, over HTTP of `vllm_xargs`."""
-
-        repetition: float = lpkit.Field(1.0, ge=0.01, le=100.0)
-        presence: float = lpkit.Field(0.0, ge=-2.0, le=2.0)
-        frequency: float = lpkit.Field(0.0, ge=-2.0, le=2.0)
-
-    repetition = lpkit.column(torch.float32, default=1.0)
-    presence = lpkit.column(torch.float32)
-    frequency = lpkit.column(torch.float32)
-
-    def admit(self, request: lpkit.Request[Params]) -> bool:
-        wanted = request.params
-        if (wanted.repetition, wanted.presence, wanted.frequency) == (1.0, 0.0, 0.0):
-            return False
-        self.repetition[request.slot] = wanted.repetition
-        self.presence[request.slot] = wanted.presence
-        self.frequency[request.slot] = wanted.frequency
-        return True
-
-    def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
-        ids = rows.tokens  # [n, W], -1 behind the end; a token that occurred twice is there twice, with equal values
-        count = sequences.counts(ids, rows.is_output)
-        lowered = (self.repetition[rows], self.presence[rows], self.frequency[rows])
-        logits[ids] = kernels.penalized(logits[ids], count, *lowered)

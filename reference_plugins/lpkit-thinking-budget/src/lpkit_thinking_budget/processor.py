@@ -1,45 +1,12 @@
-"""Thinking budget: after so many tokens of reasoning the end marker is forced (`thinking_token_budget` of vLLM).
-
-Where a request stands is read off its tokens at every step, so preemption and rejected drafts need no care.
-"""
+"""A budget of tokens for the reasoning; the rule is `lpkit.rules.thinking_budget`."""
 
 from __future__ import annotations
 
-import lpkit
-import torch
-from lpkit import kernels, sequences
-
-LIMIT = 16  # tokens per marker
+from lpkit.rules.thinking_budget import ThinkingBudget as Rule
 
 
-class ThinkingBudget(lpkit.LogitsProcessor):
+class ThinkingBudget(Rule):
     """Force `think_end` once `think_budget` tokens follow `think_start`."""
 
-    stage = "logits"  # greedy requests too
-    history = "tokens"
-
-    class Params(lpkit.Params, prefix="think_"):
+    class Params(Rule.Params, prefix="think_"):
         """A request's settings: keys of `SamplingParams.extra_args`, over HTTP of `vllm_xargs`."""
-
-        budget: int = lpkit.Field(ge=0)
-        start: tuple[lpkit.TokenId, ...] = lpkit.Field(min_length=1, max_length=LIMIT)
-        end: tuple[lpkit.TokenId, ...] = lpkit.Field(min_length=1, max_length=LIMIT)
-
-    budget = lpkit.column(torch.int64)
-    start = lpkit.ragged(torch.int64, limit=LIMIT)
-    end = lpkit.ragged(torch.int64, limit=LIMIT)
-
-    def admit(self, request: lpkit.Request[Params]) -> bool:
-        self.budget[request.slot] = request.params.budget
-        self.start[request.slot] = request.params.start
-        self.end[request.slot] = request.params.end
-        return True
-
-    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
-        began = sequences.end_of_last(rows.tokens, self.start[rows])  # [n]: where the reasoning began, -1: never
-        ended = sequences.end_of_last(rows.tokens, self.end[rows])
-        spent = rows.total_len - began
-        written = sequences.begun(rows.tokens, rows.total_len, self.end[rows], since=began)  # tokens of the marker
-        due = self.end.at(rows, written.unsqueeze(1))  # [n, 1]
-        forced = (began > ended) & (spent >= self.budget[rows])
-        return kernels.keep_ids_(logits, due, forced.unsqueeze(1))

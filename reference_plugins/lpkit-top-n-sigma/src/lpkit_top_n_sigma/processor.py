@@ -1,33 +1,16 @@
-"""Top-n-sigma sampling: a token stays if its logit is within n standard deviations of the highest (arXiv 2411.07641).
-
-Noise makes up most of a model's logits and is roughly normal; what the model means stands out above it. Dividing by
-the temperature scales the distance and the deviation alike, so the same tokens stay at every temperature.
-"""
+"""Top-n-sigma sampling; the rule is `lpkit.rules.top_n_sigma`."""
 
 from __future__ import annotations
 
 import lpkit
-import torch
-from lpkit import kernels
+from lpkit.rules.top_n_sigma import TopNSigma as Rule
 
 
-class TopNSigma(lpkit.LogitsProcessor):
+class TopNSigma(Rule):
     """Mask tokens more than `top_n_sigma` standard deviations below the likeliest one."""
 
-    stage = "sampling"  # what is sampled from; the likeliest token always stays, so greedy requests need none of it
-    history = "none"
-
     # The prefix is the whole key: `top_n_sigmas` is refused as a mistake.
-    class Params(lpkit.Params, prefix="top_n_sigma"):
+    class Params(Rule.Params, prefix="top_n_sigma"):
         """A request's settings: keys of `SamplingParams.extra_args`, over HTTP of `vllm_xargs`."""
 
-        n: float = lpkit.Field(alias="top_n_sigma", ge=0.0, le=100.0)  # no default: a request without it is unaffected
-
-    n = lpkit.column(torch.float64)
-
-    def admit(self, request: lpkit.Request[Params]) -> bool:
-        self.n[request.slot] = request.params.n
-        return True
-
-    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
-        return kernels.mask_deviations_below_top_(logits, self.n[rows].unsqueeze(1))  # masked tokens do not count
+        n: float = lpkit.Field(alias="top_n_sigma", ge=0.0, le=100.0)
