@@ -28,6 +28,9 @@ FILES = {
     "tests/test_conformance.py",
 }
 
+EXAMPLE = re.compile(r"""(?:"vllm_xargs": |extra_args=)(\{(?:"(?:\\.|[^"])*"|'[^']*'|[^{}"'])*\})""")
+"""A flat object, whose strings may hold braces."""
+
 pytestmark = pytest.mark.parametrize("plugin", PLUGINS, ids=lambda path: path.name)
 
 
@@ -65,7 +68,7 @@ def test_the_project_file_says_no_more_than_a_plugin_needs(plugin: Path) -> None
 def test_the_examples_of_readme_and_settings_are_accepted(plugin: Path) -> None:
     cls = load(plugin)
     readme = (plugin / "README.md").read_text(encoding="utf-8")
-    examples = [ast.literal_eval(found) for found in re.findall(r'(?:"vllm_xargs": |extra_args=)(\{[^}]*\})', readme)]
+    examples = [ast.literal_eval(found) for found in EXAMPLE.findall(readme)]
     cases = [case["extra_args"] for case in settings(plugin).cases]
     assert len(examples) == 2
     assert len(cases) >= 2

@@ -102,7 +102,9 @@ def _outputs(arguments: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def _values(field: Mapping[str, Any], definitions: Mapping[str, Any], tokens: Sequence[int]) -> list[Any]:
-    """Some values that a JSON schema admits."""
+    """Return the author's examples of a field, or some values that its JSON schema admits."""
+    if field.get("examples"):
+        return list(field["examples"])
     if "$ref" in field:
         return _values(definitions.get(field["$ref"].rpartition("/")[2], {}), definitions, tokens)
     for several in ("anyOf", "oneOf"):

@@ -97,6 +97,12 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
         self._v1 = None if on_v2 else V1Binding(*given, self.max_num_reqs, self.device)
         self._binding: Any = self._v1 or self._v2
 
+    @property
+    def in_use(self) -> bool:
+        """True if a request may use the processor. On V2, which does not say when a request leaves, it is True until
+        another request takes the slot."""
+        return self._v1.in_use if self._v1 is not None else self._v2 is not None and self._v2.in_use
+
     def __setattr__(self, name: str, value: object) -> None:
         if name in self._declared_columns:
             raise AttributeError(f"write {name}[request.slot] = value; do not replace the column itself")

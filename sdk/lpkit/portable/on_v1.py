@@ -60,6 +60,11 @@ class V1Binding:
         self._stale = False
         self._warned = False
 
+    @property
+    def in_use(self) -> bool:
+        """True if a request uses the processor."""
+        return bool(self._ledger.rows)
+
     def _release(self, slot: int) -> None:
         if self._history is not None:
             self._history.leave(slot)

@@ -53,6 +53,11 @@ class V2Binding:
         self._numbers_and_slots = np.empty((2, 0), dtype=np.int64)
         self._index = self._slots = torch.empty(0, dtype=torch.int64)
 
+    @property
+    def in_use(self) -> bool:
+        """True if the slot of a request that used the processor was not given to another request."""
+        return self._held > 0
+
     def add(self, slot: int, sampling_params: Any) -> bool:
         """Take a request into ``slot``; True if it is admitted."""
         before = bool(self._admission.admitted[slot])

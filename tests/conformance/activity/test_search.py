@@ -108,6 +108,19 @@ def test_a_derived_case_with_which_the_plugin_only_fails_is_judged() -> None:
     assert not found.soon
 
 
+class TakesJson(lpkit.LogitsProcessor):
+    class Params(lpkit.Params, prefix="json_"):
+        text: str = lpkit.Field(examples=['{"a": 1}', "[2]"])
+
+    def process(self, logits: Any, rows: Any) -> Any:
+        return logits + 1.0
+
+
+def test_the_examples_of_a_field_are_its_cases() -> None:
+    cases = derived_cases(TakesJson, lambda params: True)
+    assert [case.fields["extra_args"]["json_text"] for case in cases[:2]] == ['{"a": 1}', "[2]"]
+
+
 class EveryKind(lpkit.LogitsProcessor):
     history = "tokens"
 

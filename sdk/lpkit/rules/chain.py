@@ -1,0 +1,183 @@
+"""One processor for documents of rules: each request brings its chain of steps, and all rows with a step share a pass.
+
+A *lane* is a rule's own processor; the lanes lie in one order, and a request's steps take lanes in the order of its
+document. So a batch takes as many passes as there are kinds of steps in it, and more only where documents disagree
+about their order.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+import torch
+
+import lpkit
+from lpkit import v1, v2
+from lpkit.history.rows import HistoryUse
+from lpkit.portable.base import Stage
+from lpkit.rules.document import RULES, Step
+from lpkit.rules.policy import Policy
+from lpkit.rules.when import lane_class
+from lpkit.sampling_params import GREEDY_EPSILON, SamplingParams
+
+logger = logging.getLogger("lpkit")
+
+_NOTHING = SamplingParams()
+
+
+class Rules(v1.LogitsProcessor, v2.LogitsProcessor):
+    """Run the steps of a request's document, ``rules`` in its ``extra_args``, on both of vLLM's runners.
+
+    Steps edit the model's logits in their order. Rules about probabilities use the temperature by which the engine will
+    divide, and leave greedy requests alone.
+    """
+
+    stage: ClassVar[Stage] = "logits"
+    history: ClassVar[HistoryUse] = "tokens"
+
+    class Params(lpkit.Params, prefix="rules"):
+        """A request's document: JSON, a list of steps, or the name of one of the operator's documents."""
+
+        document: str | list[Any] | dict[str, Any] = lpkit.Field(
+            alias="rules",
+            examples=[
+                '[{"rule": "penalties", "repetition": 1.3, "frequency": 0.4}, {"rule": "min_p", "threshold": 0.1}]',
+                '[{"rule": "min_p", "threshold": 0.3}, {"rule": "bias", "ids": [3, 5], "values": [4, -2]}]',
+                '[{"rule": "bias", "ids": [2], "values": [5], "when": {"every": 2}}]',
+            ],
+        )
+
+    def __init__(self, vllm_config: Any, device_or_states: Any, is_pin_memory: bool | None = None) -> None:
+        """Take ``(vllm_config, device, is_pin_memory)`` on V1, ``(vllm_config, req_states)`` on V2."""
+        self._engine = vllm_config, device_or_states, is_pin_memory
+        self._policy = Policy.here()
+        # Made now, since a kernel may be compiled with the first lane of a rule.
+        self._lanes = [
+            self._made(lane_class(processor, "none"))
+            for processor in dict.fromkeys(RULES[name].processor for name in self._policy.allow)
+        ]
+        self._used: list[lpkit.LogitsProcessor] = []  # lanes in use, in order
+        self._touched: set[lpkit.LogitsProcessor] = set()  # lanes that may have something to send (V2)
+
+    def _made(self, lane: type[lpkit.LogitsProcessor]) -> lpkit.LogitsProcessor:
+        return lane(*self._engine)
+
+    @classmethod
+    def validate_params(cls, sampling_params: SamplingParams) -> None:
+        """Refuse a request whose document is wrong.
+
+        Args:
+            sampling_params: of the request.
+
+        Raises:
+            ValueError: the document is wrong; the message begins with ``rules`` and a JSON pointer.
+        """
+        cls.Params.parse(sampling_params.extra_args)
+        Policy.here().steps(sampling_params.extra_args)
+
+    def is_argmax_invariant(self) -> bool:
+        """Return False: a document may hold any rule."""
+        return False
+
+    def update_state(self, batch_update: v1.BatchUpdate | None) -> None:
+        """Follow the batch (V1).
+
+        Args:
+            batch_update: changes since the last step; None if nothing changed.
+        """
+        if batch_update is None:
+            return
+        added: dict[lpkit.LogitsProcessor, list[v1.AddedRequest]] = {}
+        for row, params, prompt_ids, output_ids in batch_update.added:
+            for lane, lane_params in self._chain(params, added):
+                added.setdefault(lane, []).append((row, lane_params, prompt_ids, output_ids))
+        rows = {item[0] for item in batch_update.added}
+        for lane in self._lanes:
+            mine = added.get(lane, [])
+            if mine or lane.in_use:
+                # A request that does not use the lane leaves it, as if its row were removed.
+                removed = [*batch_update.removed, *(rows - {item[0] for item in mine})]
+                lane.update_state(v1.BatchUpdate(batch_update.batch_size, removed, mine, batch_update.moved))
+        self._used = [lane for lane in self._lanes if lane.in_use]
+
+    def add_request(self, req_idx: int, sampling_params: SamplingParams) -> bool:
+        """Take a request into a slot (V2).
+
+        Args:
+            req_idx: the slot.
+            sampling_params: of the request.
+
+        Returns:
+            True if the request has steps.
+        """
+        chain = dict(self._chain(sampling_params, ()))
+        taken = False
+        for lane in self._lanes:
+            if lane in chain or lane.in_use:
+                taken |= lane.add_request(req_idx, chain.get(lane, _NOTHING))
+                self._touched.add(lane)
+        self._used = [lane for lane in self._lanes if lane.in_use]
+        return taken
+
+    def apply_staged_writes(self) -> None:
+        """Send staged column values (V2)."""
+        for lane in self._touched:
+            lane.apply_staged_writes()
+        self._touched.clear()
+
+    def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext | None = None) -> torch.Tensor:
+        """Run the steps of the batch's requests.
+
+        Args:
+            logits: float32 ``[rows, vocab]``.
+            ctx: the rows of the step on V2; None on V1.
+
+        Returns:
+            The edited logits. Without steps, the same tensor, unchanged.
+        """
+        for lane in self._used:
+            logits = lane.apply(logits, ctx)
+        return logits
+
+    def _chain(
+        self, sampling_params: SamplingParams, taken: Iterable[lpkit.LogitsProcessor]
+    ) -> list[tuple[lpkit.LogitsProcessor, SamplingParams]]:
+        """Return the lanes of a request's steps, in order, with the parameters that each gets.
+
+        Args:
+            sampling_params: of the request.
+            taken: lanes that other requests of the same update take.
+        """
+        try:
+            steps = self._policy.steps(sampling_params.extra_args)
+        except ValueError as reason:
+            logger.warning("%s declined a request: %s", type(self).__qualname__, reason)
+            return []
+        chain: list[tuple[lpkit.LogitsProcessor, SamplingParams]] = []
+        place = 0
+        greedy = sampling_params.temperature < GREEDY_EPSILON
+        for step in steps:
+            if greedy and RULES[step.rule].processor.stage == "sampling":
+                continue
+            place = self._place(step, place, {*taken, *(lane for lane, _ in chain)})
+            params = copy.copy(sampling_params)
+            params.extra_args = dict(step.args)
+            chain.append((self._lanes[place], params))
+            place += 1
+        return chain
+
+    def _place(self, step: Step, start: int, taken: set[lpkit.LogitsProcessor]) -> int:
+        """Return the place of a lane for a step, at ``start`` or behind it."""
+        kind = step.lane
+        for place in range(start, len(self._lanes)):
+            if type(self._lanes[place]) is kind:
+                return place
+        idle = [lane for lane in self._lanes if type(lane) is kind and not lane.in_use and lane not in taken]
+        if idle:
+            self._lanes.remove(idle[0])
+            start -= 1
+        self._lanes.insert(start, idle[0] if idle else self._made(kind))
+        return start

@@ -1,0 +1,197 @@
+"""Documents: rules as JSON, a list of steps in order.
+
+A step is an object: ``rule`` names one of :data:`RULES`, ``when`` (see :mod:`lpkit.rules.when`) limits it to some
+positions, and the other keys are the rule's parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import lpkit
+from lpkit._nearest import suggest
+from lpkit.rules.allowed_tokens import AllowedTokens
+from lpkit.rules.ban import Ban
+from lpkit.rules.dry import Dry
+from lpkit.rules.end import End
+from lpkit.rules.forced_sequence import ForcedSequence
+from lpkit.rules.logit_bias import LogitBias
+from lpkit.rules.loop_breaker import LoopBreaker
+from lpkit.rules.min_p import MinP
+from lpkit.rules.no_repeat_ngram import NoRepeatNgram
+from lpkit.rules.penalties import Penalties
+from lpkit.rules.temperature import Temperature
+from lpkit.rules.thinking_budget import ThinkingBudget
+from lpkit.rules.top_n_sigma import TopNSigma
+from lpkit.rules.truncation import Truncation
+from lpkit.rules.when import KEYS, Reads, lane_class
+from lpkit.rules.xtc import Xtc
+
+VERSION = 1
+"""Version of the document format."""
+
+
+class Rule(NamedTuple):
+    """A rule of documents.
+
+    Attributes:
+        processor: the rule's class.
+        fixed: parameters that the name of the rule implies.
+    """
+
+    processor: type[lpkit.LogitsProcessor]
+    fixed: Mapping[str, Any] = {}
+
+    @property
+    def params(self) -> type[lpkit.Params]:
+        """The rule's parameters."""
+        assert self.processor.Params is not None
+        return self.processor.Params
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The parameters that a step may give."""
+        return tuple(key for key in self.params.keys() if key not in self.fixed)  # noqa: SIM118
+
+
+RULES: dict[str, Rule] = {
+    "bias": Rule(LogitBias),
+    "penalties": Rule(Penalties),
+    "dry": Rule(Dry),
+    "no_repeat_ngram": Rule(NoRepeatNgram),
+    "loop": Rule(LoopBreaker),
+    "temperature": Rule(Temperature),
+    "top_n_sigma": Rule(TopNSigma),
+    "min_p": Rule(MinP),
+    **{rule: Rule(Truncation, {"rule": rule}) for rule in ("epsilon", "eta", "top_a", "typical", "tail_free")},
+    "xtc": Rule(Xtc),
+    "ban": Rule(Ban),
+    "allow": Rule(AllowedTokens),
+    "end": Rule(End),
+    "thinking_budget": Rule(ThinkingBudget),
+    "force": Rule(ForcedSequence),
+}
+"""Rules by their names in documents."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step of a document.
+
+    Attributes:
+        rule: its name.
+        reads: part of the history that its condition reads.
+        args: parameters for :func:`lpkit.rules.when.lane_class`'s class.
+    """
+
+    rule: str
+    reads: Reads
+    args: Mapping[str, Any]
+
+    @property
+    def lane(self) -> type[lpkit.LogitsProcessor]:
+        """The class that runs the step."""
+        return lane_class(RULES[self.rule].processor, self.reads)
+
+
+class DocumentError(ValueError):
+    """A document is wrong; the message begins with a JSON pointer to the mistake."""
+
+
+def steps_of(document: list[Any], rules: Iterable[str] = RULES) -> tuple[Step, ...]:
+    """Read and check a document.
+
+    Args:
+        document: the steps.
+        rules: names of the rules that steps may use.
+
+    Returns:
+        The steps, in order.
+
+    Raises:
+        DocumentError: the document is wrong.
+    """
+    return tuple(_step(number, item, tuple(rules)) for number, item in enumerate(document))
+
+
+def _step(number: int, given: Any, rules: tuple[str, ...]) -> Step:
+    where = f"/{number}"
+    if not isinstance(given, dict):
+        raise DocumentError(f"{where}: a step is an object, not {type(given).__name__}")
+    args = dict(given)
+    name = args.pop("rule", None)
+    if not isinstance(name, str) or name not in rules:
+        shown = repr(name)[:100]
+        raise DocumentError(f"{where}/rule: {shown} is no rule here; {suggest(shown[1:-1], rules)}")
+    rule = RULES[name]
+    condition = args.pop("when", {})
+    if not isinstance(condition, dict):
+        raise DocumentError(f"{where}/when: an object is needed, not {type(condition).__name__}")
+    _refuse_unknown(f"{where}/when", condition, KEYS)
+    _refuse_unknown(where, args, (*rule.keys, "when"))
+    for key in ("after", "before"):
+        if isinstance(condition.get(key), str | int):
+            condition = {**condition, key: [condition[key]]}
+    reads: Reads = "none"
+    if condition:
+        reads = "tokens" if condition.keys() & {"after", "before"} else "length"
+    args = {**args, **rule.fixed, **{f"when_{key}": value for key, value in condition.items()}, "step": number}
+    step = Step(name, reads, args)
+    missing = [key for key, field in rule.params.keys().items() if rule.params.model_fields[field].is_required()]
+    missing = [key for key in missing if args.get(key) is None]
+    if missing:
+        raise DocumentError(f"{where}: {name} needs {', '.join(missing)}")
+    assert step.lane.Params is not None
+    try:
+        step.lane.Params.parse(args)
+    except ValueError as error:
+        text = str(error)
+        pointed = "/" + text.replace("when_", "when/", 1) if text.split(":")[0] in args else f": {text}"
+        raise DocumentError(f"{where}{pointed}") from None
+    return step
+
+
+def _refuse_unknown(where: str, given: Mapping[str, Any], known: Iterable[str]) -> None:
+    for key in given:
+        if key not in known:
+            raise DocumentError(f"{where}/{key[:100]}: unknown; {suggest(key[:100], known)}")
+
+
+def schema() -> dict[str, Any]:
+    """Return the JSON Schema of documents."""
+    when = {key.removeprefix("when_"): value for key, value in _properties(lane_class(MinP, "tokens")).items()}
+    steps = []
+    for name, rule in RULES.items():
+        properties = {key: value for key, value in _properties(rule.processor).items() if key in rule.keys}
+        required = [key for key in rule.keys if rule.params.model_fields[rule.params.keys()[key]].is_required()]
+        steps.append(
+            {
+                "title": name,
+                "description": " ".join((rule.processor.__doc__ or "").split()),
+                "type": "object",
+                "properties": {"rule": {"const": name}, **properties, "when": {"$ref": "#/$defs/when"}},
+                "required": ["rule", *required],
+                "additionalProperties": False,
+            }
+        )
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"lpkit rules, version {VERSION}",
+        "type": "array",
+        "items": {"oneOf": steps},
+        "$defs": {
+            "when": {
+                "type": "object",
+                "properties": {key: when[key] for key in KEYS},
+                "additionalProperties": False,
+            }
+        },
+    }
+
+
+def _properties(processor: type[lpkit.LogitsProcessor]) -> dict[str, Any]:
+    assert processor.Params is not None
+    properties: dict[str, Any] = processor.Params.model_json_schema()["properties"]
+    return properties

@@ -1,0 +1,185 @@
+"""An operator's policy for documents: which rules requests may use, limits, and rules that hold for all requests."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
+from pydantic_core import to_json
+
+from lpkit._nearest import did_you_mean, suggest
+from lpkit.rules.document import RULES, DocumentError, Step, steps_of
+from lpkit.rules.presets import from_preset
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+VARIABLE = "LPKIT_RULES"
+"""Environment variable with the path of the operator's file."""
+
+KEY = "rules"
+"""Key of ``extra_args`` that holds a request's document."""
+
+_REMEMBERED = 256
+
+
+class PolicyError(ValueError):
+    """The operator's file is wrong; the message names it and the mistake."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Limits(_Part):
+    """Limits of a request's document.
+
+    Attributes:
+        steps: number of steps.
+        bytes: length of its JSON.
+    """
+
+    steps: int = Field(default=16, ge=0)
+    bytes: int = Field(default=65_536, ge=0)
+
+
+class Policy(_Part):
+    """What an operator allows and adds.
+
+    Attributes:
+        allow: names of the rules that requests may use.
+        limits: of a request's document.
+        sets: lists of words, phrases or token ids, by names that steps refer to: ``{"set": "NAME"}`` in a list.
+        documents: documents by names that requests refer to: ``"rules": "NAME"``.
+        first, last: steps before and behind those of every request. They may use every rule.
+    """
+
+    allow: tuple[str, ...] = tuple(RULES)
+    limits: Limits = Limits()
+    sets: Mapping[str, list[str | int]] = {}
+    documents: Mapping[str, list[Any]] = {}
+    first: list[Any] = []
+    last: list[Any] = []
+    _memo: dict[Any, tuple[Step, ...]] = PrivateAttr(default_factory=dict)
+
+    @classmethod
+    def here(cls) -> Policy:
+        """Return the policy of this process.
+
+        Raises:
+            PolicyError: the operator's file is wrong.
+        """
+        return _loaded(os.environ.get(VARIABLE, ""))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Policy:
+        """Read a policy from a TOML file.
+
+        Raises:
+            PolicyError: the file is wrong.
+        """
+        try:
+            policy = cls.model_validate(tomllib.loads(Path(path).read_text("utf-8")))
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+            raise PolicyError(f"{path}: {error}") from None
+        except ValidationError as error:
+            mistakes = error.errors(include_url=False)
+            raise PolicyError(f"{path}: " + "; ".join(_mistake(item) for item in mistakes)) from None
+        for name in policy.allow:
+            if name not in RULES:
+                raise PolicyError(f"{path}: allow: {name!r} is no rule; {suggest(name, RULES)}")
+        named = {f"documents.{name}": steps for name, steps in policy.documents.items()}
+        for where, steps in {"first": policy.first, "last": policy.last, **named}.items():
+            try:
+                policy._read(steps)
+            except DocumentError as error:
+                raise PolicyError(f"{path}: {where}{error}") from None
+        return policy
+
+    def steps(self, extra_args: Mapping[str, Any] | None) -> tuple[Step, ...]:
+        """Return the steps for a request: the operator's first, its own, and the operator's last.
+
+        Args:
+            extra_args: of the request.
+
+        Raises:
+            ValueError: the document is wrong; the message begins with ``rules`` and a JSON pointer.
+        """
+        given = (extra_args or {}).get(KEY)
+        try:
+            key = given if given is None or isinstance(given, str) else to_json(given)
+            if key not in self._memo:
+                own = () if given is None else self._own(given)
+                if len(self._memo) >= _REMEMBERED:
+                    self._memo.clear()
+                self._memo[key] = (*self._read(self.first), *own, *self._read(self.last))
+            return self._memo[key]
+        except ValueError as error:
+            raise ValueError(f"{KEY}{error}") from None
+
+    def _own(self, given: Any) -> tuple[Step, ...]:
+        if isinstance(given, str) and not given.lstrip().startswith(("[", "{")):
+            if given in self.documents:
+                return self._read(self.documents[given])
+            reason = f"/: neither JSON nor the name of a document here: {given[:100]!r}; "
+            raise DocumentError((reason + did_you_mean(given[:100], self.documents)).rstrip("; "))
+        size = len(given if isinstance(given, str) else to_json(given))
+        if size > self.limits.bytes:
+            raise DocumentError(f"/: {size} bytes; at most {self.limits.bytes} are read")
+        document = given
+        if isinstance(given, str):
+            try:
+                document = json.loads(given)
+            except (ValueError, RecursionError) as error:
+                raise DocumentError(f"/: not JSON ({error})") from None
+        if isinstance(document, dict) and document.keys() == {"preset"}:
+            document = from_preset(document["preset"])
+        if not isinstance(document, list):
+            raise DocumentError(f"/: a document is a list of steps, not {type(document).__name__}")
+        if len(document) > self.limits.steps:
+            raise DocumentError(f"/: {len(document)} steps; at most {self.limits.steps} are run")
+        return self._read(document, self.allow)
+
+    def _read(self, document: list[Any], rules: tuple[str, ...] = tuple(RULES)) -> tuple[Step, ...]:
+        return steps_of([self._with_sets(f"/{number}", step) for number, step in enumerate(document)], rules)
+
+    def _with_sets(self, where: str, step: Any) -> Any:
+        """Replace references to sets in the lists of a step by their items."""
+        if not isinstance(step, dict):
+            return step
+        filled = {}
+        for key, value in step.items():
+            if isinstance(value, list) and any(isinstance(item, dict) for item in value):
+                items: list[Any] = []
+                for item in value:
+                    name = item.get("set") if isinstance(item, dict) and item.keys() == {"set"} else None
+                    if not isinstance(name, str):
+                        items.append(item)
+                    elif name in self.sets:
+                        items += self.sets[name]
+                    else:
+                        raise DocumentError(f"{where}/{key}: no set {name[:100]!r}; {suggest(name[:100], self.sets)}")
+                value = items
+            filled[key] = value
+        return filled
+
+
+def _mistake(item: Any) -> str:
+    where = ".".join(map(str, item["loc"]))
+    if item["type"] == "extra_forbidden":
+        known = Limits.model_fields if len(item["loc"]) > 1 else Policy.model_fields
+        return f"{where}: unknown; {suggest(str(item['loc'][-1]), known)}"
+    return f"{where}: {item['msg']}"
+
+
+@lru_cache(4)
+def _loaded(path: str) -> Policy:
+    return Policy.load(path) if path else Policy()

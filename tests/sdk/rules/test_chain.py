@@ -1,0 +1,164 @@
+"""A request's chain of steps gives what its steps give one after another, alone, whatever else is in the batch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from lpkit.rules.chain import Rules
+from lpkit.rules.document import RULES
+from lpkit.rules.when import lane_class
+from plugin_hosts import ON_EVERY_HOST, Applied, Asked, on_v1, on_v2
+from sdk_hosts import V1Host, V2Host, bits, logits_of, params
+
+VOCAB = 16
+
+TEXT = st.lists(st.integers(0, 3), max_size=9)
+EXAMPLES: dict[str, list[dict[str, Any]]] = {
+    "bias": [{"ids": [3], "values": [2.0]}, {"ids": [0, 5, 1], "values": [1.5, -2.0, 3.0]}],
+    "penalties": [{"repetition": 1.3}, {"frequency": 0.5, "presence": -1.0}],
+    "dry": [{"multiplier": 0.8, "allowed_length": 1}, {"multiplier": 2.0, "breakers": [3]}],
+    "no_repeat_ngram": [{"size": 1}, {"size": 2, "window": 6}],
+    "loop": [{"times": 2, "tokens": 2}, {"times": 2, "tokens": 4, "end": 7}],
+    "temperature": [{"low": 0.5, "high": 2.0}, {"smoothing": 0.3}],
+    "top_n_sigma": [{"n": 0.5}, {"n": 1.5}],
+    "min_p": [{"threshold": 0.05}, {"threshold": 0.3}],
+    **{rule: [{"threshold": 0.02}, {"threshold": 0.4}] for rule in ("epsilon", "eta", "top_a", "typical", "tail_free")},
+    "xtc": [{"probability": 1.0, "threshold": 0.1}, {"probability": 0.5, "threshold": 0.05, "seed": 3}],
+    "ban": [{"phrases": [3]}, {"phrases": [4, 1, 0], "penalty": 1.5}],
+    "allow": [{"ids": [3]}, {"ids": [0, 1, 2, 9, 12]}],
+    "end": [{"tokens": [2], "at_least": 3, "by": 0.5}, {"tokens": [2, 5], "at_most": 2, "after": 1}],
+    "thinking_budget": [{"start": [1], "end": [2, 3], "budget": 1}, {"start": [0, 1], "end": [2], "budget": 0}],
+    "force": [{"ids": [4]}, {"ids": [3, 1, 2], "end": 5}],
+}
+CONDITION = st.fixed_dictionaries(
+    {},
+    optional={
+        "from": st.integers(0, 3),
+        "until": st.integers(4, 8),
+        "every": st.integers(1, 3),
+        "times": st.integers(1, 2),
+        "after": st.lists(st.integers(0, 2), min_size=1, max_size=2),
+        "before": st.lists(st.integers(0, 2), min_size=1, max_size=2),
+    },
+)
+
+
+STEPS = st.builds(
+    lambda step, when: {**step, "when": when} if when else step,
+    st.sampled_from([{"rule": rule, **numbers} for rule, given in EXAMPLES.items() for numbers in given]),
+    st.just({}) | CONDITION,
+)
+REQUESTS = st.lists(
+    st.tuples(
+        st.none() | st.lists(STEPS, max_size=4),
+        st.lists(st.integers(0, 3), min_size=1, max_size=5),
+        TEXT,
+        st.sampled_from([0.0, 0.7, 1.0]),
+    ),
+    min_size=1,
+    max_size=5,
+)
+
+
+def asked(document: Any, prompt: Sequence[int], output: Sequence[int], temperature: float = 1.0) -> Asked:
+    return Asked(None if document is None else {"rules": json.dumps(document)}, prompt, output, temperature)
+
+
+def end_of_last(text: Sequence[int], marker: Sequence[int]) -> int:
+    ends = [end for end in range(len(marker), len(text) + 1) if text[end - len(marker) : end] == marker]
+    return max(ends, default=-1)
+
+
+def acts(when: dict[str, Any], prompt: list[int], output: list[int]) -> bool:
+    """The condition of a step, in plain Python."""
+    text, since = prompt + output, len(prompt)
+    if "after" in when:
+        since = end_of_last(text, when["after"])
+        if since < 0:
+            return False
+    if "before" in when and end_of_last(text, when["before"]) > since:
+        return False
+    place = len(text) - since - when.get("from", 0)
+    if place < 0 or len(text) - since >= when.get("until", 10**9) or place % when.get("every", 1):
+        return False
+    return place // when.get("every", 1) < when.get("times", 10**9)
+
+
+def expected(logits: torch.Tensor, request: Asked, document: Any) -> torch.Tensor:
+    """The steps of one request, each by a processor of its rule that has no other request."""
+    for step in document or ():
+        rule = RULES[step["rule"]]
+        when = step.get("when", {})
+        greedy = request.temperature == 0.0 and rule.processor.stage == "sampling"
+        if greedy or not acts(when, list(request.prompt), list(request.output)):
+            continue
+        args = {key: value for key, value in step.items() if key not in ("rule", "when")}
+        alone = Asked({**args, **rule.fixed, "step": 0}, request.prompt, request.output, request.temperature)
+        logits = on_v1(lane_class(rule.processor, "none"), logits, [alone])
+    return logits
+
+
+@ON_EVERY_HOST
+@given(requests=REQUESTS)
+@settings(max_examples=40, deadline=None, derandomize=True)
+def test_each_row_gets_its_own_steps_in_their_order(applied: Applied, requests: Any) -> None:
+    logits = logits_of(len(requests), VOCAB)
+    batch = [asked(*request) for request in requests]
+    result = applied(Rules, logits, batch)
+    for row, (request, (document, *_)) in enumerate(zip(batch, requests, strict=True)):
+        alone = expected(logits[row : row + 1], request, document)
+        assert torch.equal(bits(result[row : row + 1]), bits(alone)), document
+
+
+def test_equal_documents_share_the_passes_of_their_steps() -> None:
+    document = [{"rule": "penalties", "repetition": 1.3}, {"rule": "min_p", "threshold": 0.1}]
+    host = V1Host(Rules, vocab_size=VOCAB)
+    host.update(3, added=[(row, asked(document, [1], [2]).sampling, [1], [2]) for row in range(3)])
+    assert [type(lane).__name__ for lane in host.processor._used] == ["Penalties", "MinP"]
+
+
+def test_documents_of_another_order_get_passes_between() -> None:
+    one, other = {"rule": "ban", "phrases": [3]}, {"rule": "bias", "ids": [3], "values": [2.0]}
+    host = V2Host(Rules, vocab_size=VOCAB)
+    for slot, document in enumerate(([one, other], [other, one])):
+        host.add(slot, asked(document, [1], []).sampling, [1])
+    assert len(host.processor._used) == 3
+
+
+def test_lanes_of_requests_that_left_are_used_again() -> None:
+    one, other = {"rule": "ban", "phrases": [3]}, {"rule": "bias", "ids": [3], "values": [2.0]}
+    host = V1Host(Rules, vocab_size=VOCAB)
+    for document in ([one, other], [other, one], [one, other, one], [other, one, other]) * 3:
+        host.update(1, added=[(0, asked(document, [1], []).sampling, [1], [])])
+        count = len(host.processor._lanes)
+        host.update(0, removed=[0])
+    assert count <= len({rule.processor for rule in RULES.values()}) + 4
+
+
+@pytest.mark.parametrize("applied", [on_v1, on_v2])
+def test_a_batch_without_documents_is_not_touched(applied: Applied) -> None:
+    logits = logits_of(2, VOCAB)
+    assert torch.equal(applied(Rules, logits, [Asked(None), Asked({"another": 1})]), logits)
+
+
+def test_an_unreadable_document_is_declined_with_its_pointer(caplog: pytest.LogCaptureFixture) -> None:
+    host = V2Host(Rules, vocab_size=VOCAB)
+    assert not host.add(0, params(rules='[{"rule": "min_q"}]'), [1])
+    assert "/0/rule" in caplog.text
+
+
+@pytest.mark.parametrize("step", [{"rule": rule, **numbers} for rule, given in EXAMPLES.items() for numbers in given])
+def test_a_step_changes_nothing_before_its_time(step: dict[str, Any]) -> None:
+    logits = logits_of(1, VOCAB)
+    later = asked([{**step, "when": {"from": 50}}], [1, 2, 3, 1, 2], [3, 1, 2])
+    assert torch.equal(bits(on_v1(Rules, logits, [later])), bits(logits))
+
+
+def test_there_is_an_example_of_every_rule() -> None:
+    assert EXAMPLES.keys() == RULES.keys()
