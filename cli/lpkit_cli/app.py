@@ -25,6 +25,7 @@ from lpkit_cli.commands.list_ import list_
 from lpkit_cli.commands.new import new
 from lpkit_cli.commands.record import record
 from lpkit_cli.commands.replay import replay
+from lpkit_cli.commands.rules import app as rules
 from lpkit_cli.commands.update import update
 from lpkit_cli.commands.watch import watch
 
@@ -59,7 +60,7 @@ class _Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except UserError as error:
-            typer.echo(f"lpkit {ctx.invoked_subcommand}: {error}", err=True)
+            typer.echo(f"{ctx.command_path} {ctx.invoked_subcommand}: {error}", err=True)
             if error.details and _debugging():
                 typer.echo(error.details, err=True)
             raise typer.Exit(COULD_NOT_RUN) from None
@@ -114,6 +115,7 @@ def _root(
 
 for _command in (new, update, check, list_, doctor, explain, record, replay, bench, watch):
     app.command(_command.__name__.rstrip("_"))(_command)
+app.add_typer(rules, name="rules", cls=_Commands)
 
 
 def main() -> None:

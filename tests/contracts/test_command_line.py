@@ -49,6 +49,10 @@ def test_commands_arguments_and_options() -> None:
     root = app.registered_callback
     assert root is not None
     commands = {str(command.name): command.callback for command in app.registered_commands}
+    for group in app.registered_groups:
+        assert group.typer_instance is not None
+        for command in group.typer_instance.registered_commands:
+            commands[f"{group.name} {command.name}"] = command.callback
     found = {name: list(parameters(callback)) for name, callback in {"lpkit": root.callback, **commands}.items()}
     hold("command_line", json.loads(json.dumps(found, default=str)))
 
@@ -71,6 +75,8 @@ def test_commands_arguments_and_options() -> None:
         ("check", "x:Y", "--engine", "vllm", "--select", "LP202"),
         ("explain", "LP999"),
         ("replay", "no-such-file.json"),
+        ("rules", "check", "no-such-file.toml"),
+        ("rules", "explain", '[{"rule": "min_q"}]'),
         ("bench", "--batch", "0"),
         ("doctor", "--vllm", "latest"),
         ("new", "1 bad name"),
