@@ -8,6 +8,7 @@ all requests (preemption). What each request should have chosen is worked out fr
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,7 +95,16 @@ SEVERAL: dict[str, Any] = {
     "cite_next_boost": 0.5,
     "cite_also": [3],
 }
+ALLOW = {"rule": "allow", "ids": FEW["allowed_tokens"]}
+PENALTIES = {"rule": "penalties", "repetition": 1.5, "presence": 0.5, "frequency": 0.25}
+BIAS = {"rule": "bias", "ids": [41, 43], "values": [-3.0, 1.0], "when": {"from": 10, "until": 25}}
+DOCUMENTS = {
+    "rules": [ALLOW, PENALTIES, {"rule": "dry", "multiplier": 1.0, "allowed_length": 1, "breakers": [44]}, BIAS],
+    "rules in another order": [BIAS, PENALTIES, ALLOW],
+    "rules, two of them late": [ALLOW, {"rule": "no_repeat_ngram", "size": 2, "when": {"from": 12}}, BIAS],
+}
 GREEDY = (
+    *(make_ask(name, 14, 36, at=3, rules=json.dumps(steps)) for name, steps in DOCUMENTS.items()),
     make_ask("allowed", 20, 24, at=1, allowed_tokens=[5, 0, 511, 77]),
     make_ask("bias", 33, 20, at=1, logit_bias_ids=[*range(200)], logit_bias_values=[-3.0] * 200),
     make_ask(
@@ -150,6 +160,7 @@ OTHERS = (
 )
 ASKS = (*GREEDY, *OFF, *OTHERS)
 REFUSED = {
+    "rules/0/rule: 'min_q' is no rule here; did you mean 'min_p'": {"rules": '[{"rule": "min_q"}]'},
     "'target_tokens'; did you mean 'target_token'": {"target_tokens": 7},
     "no_repeat_ngram_size: Input should be a valid integer": {"no_repeat_ngram_size": 2.5},
     "wrap_up_token: 9223372036854775808 does not fit": {"wrap_up_token": 2**63},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
 from typing import Any
 
@@ -64,9 +65,23 @@ def looped(output: list[int], span: int, length: int) -> bool:
     return len(end) == length and end[span:] == end[:-span]
 
 
+def stepped(row: np.ndarray, document: str, prompt: list[int], output: list[int]) -> np.ndarray:
+    """Return what the steps of a document leave, each by the rule of its plugin."""
+    names = {"allow": "", "penalties": "penalties_", "dry": "dry_", "bias": "logit_bias_", "no_repeat_ngram": None}
+    for step in json.loads(document):
+        when, rule = step.pop("when", {}), step.pop("rule")
+        prefix = f"{rule}_" if names[rule] is None else names[rule]
+        args = {f"{prefix}{key}" if prefix else "allowed_tokens": value for key, value in step.items()}
+        if when.get("from", 0) <= len(output) < when.get("until", 96):
+            row = ruled(row, args, prompt, output)
+    return row
+
+
 def ruled(row: np.ndarray, args: dict[str, Any], prompt: list[int], output: list[int]) -> np.ndarray:
     """Return what the rules of a request with ``args`` leave of a row of the model's logits."""
     text = [*prompt, *output]
+    if "rules" in args:
+        row = stepped(row, args["rules"], prompt, output)
     if "allowed_tokens" in args:
         row = only(row, args["allowed_tokens"])
     for target in ("target_token", "old_target"):
