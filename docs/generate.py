@@ -180,6 +180,10 @@ def cli_page() -> str:
     ]
     for item in command.app.registered_commands:
         lines += [*command_section(str(item.name), item.callback)]
+    for group in command.app.registered_groups:
+        assert group.typer_instance is not None
+        for item in group.typer_instance.registered_commands:
+            lines += [*command_section(f"{group.name} {item.name}", item.callback)]
     return "\n".join(lines)
 
 

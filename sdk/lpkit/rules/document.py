@@ -39,10 +39,17 @@ class Rule(NamedTuple):
     Attributes:
         processor: the rule's class.
         fixed: parameters that the name of the rule implies.
+        says: what it does, if its class does more.
     """
 
     processor: type[lpkit.LogitsProcessor]
     fixed: Mapping[str, Any] = {}
+    says: str = ""
+
+    @property
+    def does(self) -> str:
+        """A sentence about the rule."""
+        return self.says or " ".join((self.processor.__doc__ or "").split())
 
     @property
     def params(self) -> type[lpkit.Params]:
@@ -56,6 +63,14 @@ class Rule(NamedTuple):
         return tuple(key for key in self.params.keys() if key not in self.fixed)  # noqa: SIM118
 
 
+_TRUNCATIONS = {
+    "epsilon": "Mask tokens less likely than `threshold`.",
+    "eta": "Mask tokens less likely than both `threshold` and its root times exp(-entropy).",
+    "top_a": "Mask tokens less likely than `threshold` times the square of the highest probability.",
+    "typical": "Keep the tokens whose surprise is nearest to the entropy, until they have the probability `threshold`.",
+    "tail_free": "Cut off the tail where the curvature of the sorted probabilities has summed up to `threshold`.",
+}
+
 RULES: dict[str, Rule] = {
     "bias": Rule(LogitBias),
     "penalties": Rule(Penalties),
@@ -65,7 +80,7 @@ RULES: dict[str, Rule] = {
     "temperature": Rule(Temperature),
     "top_n_sigma": Rule(TopNSigma),
     "min_p": Rule(MinP),
-    **{rule: Rule(Truncation, {"rule": rule}) for rule in ("epsilon", "eta", "top_a", "typical", "tail_free")},
+    **{rule: Rule(Truncation, {"rule": rule}, says) for rule, says in _TRUNCATIONS.items()},
     "xtc": Rule(Xtc),
     "ban": Rule(Ban),
     "allow": Rule(AllowedTokens),
@@ -169,7 +184,7 @@ def schema() -> dict[str, Any]:
         steps.append(
             {
                 "title": name,
-                "description": " ".join((rule.processor.__doc__ or "").split()),
+                "description": rule.does,
                 "type": "object",
                 "properties": {"rule": {"const": name}, **properties, "when": {"$ref": "#/$defs/when"}},
                 "required": ["rule", *required],

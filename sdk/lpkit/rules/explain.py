@@ -10,7 +10,7 @@ from lpkit.rules.document import RULES, Step
 def sentence(step: Step) -> str:
     """Say what a step does, with its numbers, and when."""
     rule = RULES[step.rule]
-    does = " ".join((rule.processor.__doc__ or "").split()).replace("`", "")
+    does = rule.does.replace("`", "")
     numbers = {key: value for key, value in step.args.items() if key in rule.keys}
     shown = ", ".join(f"{key} {_short(value)}" for key, value in numbers.items())
     when = _when({key.removeprefix("when_"): value for key, value in step.args.items() if key.startswith("when_")})

@@ -52,7 +52,7 @@ class Limits(_Part):
 
 
 class Policy(_Part):
-    """What an operator allows and adds.
+    """Rules that an operator allows and adds.
 
     Attributes:
         allow: names of the rules that requests may use.
