@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import ClassVar
 
 from lpkit_conformance.checks.base import STATE, Check
-from lpkit_conformance.checks.lazily import Host, Subject, calls, compare, parts, verify
+from lpkit_conformance.checks.lazily import Host, Subject, calls, compare, parts, trails, verify
 from lpkit_conformance.explanation.hazards import Hazard
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Program, Step, program
 from lpkit_conformance.results import Failed
@@ -63,6 +63,15 @@ def parted(first: Iterable[calls.Observation], second: Iterable[calls.Observatio
         if bool(unlike.any()):
             return one.step, compare.first_row(unlike)
     return None
+
+
+def parting_line(first: Callable[[], object], second: Callable[[], object]) -> str:
+    """Return ``file:line`` of the line from which on two runs differ in what the author's code does, if they do."""
+    with trails.trail() as one:
+        first()
+    with trails.trail() as other:
+        second()
+    return trails.parting(one, other)[1]
 
 
 def differing(

@@ -93,7 +93,7 @@ class LP003(Check):
     Fix: define the class at module level, under its own name.
     """
 
-    code, name, hosts, requires, method = "LP003", "picklable", (), ("LP001", "LP005"), "__init__"
+    code, name, hosts, requires, method = "LP003", "picklable", (), ("LP001", "LP005"), ""
     as_given = True
 
     def run(self, subject: Subject) -> str | None:
@@ -123,7 +123,7 @@ class LP004(Check):
 
     code, name, hosts, tier = "LP004", "default-engine-starts", (), "advice"
     as_given = True
-    requires, method = ("LP001",), "__init__"
+    requires, method = ("LP001",), ""
 
     def run(self, subject: Subject) -> str | None:
         if V2 in subject.plugin.interfaces:

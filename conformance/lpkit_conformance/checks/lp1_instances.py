@@ -118,7 +118,8 @@ class LP108(Check):
         except calls.PluginError as error:
             finding = findings.raised(subject.plugin.cls, error)
             summary = f"while another instance is in use, {finding.summary}"
-            raise Failed(replace(finding, summary=summary, cause=shared)) from error
+            line = _sharing(subject) or finding.location
+            raise Failed(replace(finding, summary=summary, cause=shared, location=line)) from error
         if all(torch.equal(seen.before, seen.after) for runs in expected for seen in runs):
             raise NeverActive
         return None

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from lpkit_conformance.checks.base import STATE, Check
-from lpkit_conformance.checks.ladder import mixed_arrivals, observed, parted
+from lpkit_conformance.checks.ladder import mixed_arrivals, observed, parted, parting_line
 from lpkit_conformance.checks.lazily import (
     Host,
     Subject,
@@ -98,6 +98,7 @@ class LP601(Check):
                 f"different logits, {PAUSE:g} s later in each step" if threads else "different logits",
                 cause=advice.cause("thread", self.code).format(name=threads[0]) if threads else "",
                 fix=advice.fix("thread", self.code) if threads else "",
+                location=parting_line(lambda: observed(subject, ops), lambda: observed(subject, ops)),
             )
 
 
@@ -123,9 +124,12 @@ class LP602(Check):
             # States that a plugin with a fixed seed cannot have left behind.
             for seed in (torch.manual_seed, random.seed, np.random.seed):
                 seed(int.from_bytes(os.urandom(4), "little"))
-            before = state()
-            observed(subject, [*mixed_arrivals(4), Step(3)])
-            after = state()
+            before, ops = state(), [*mixed_arrivals(4), Step(3)]
+            observed(subject, ops)
+            after, size = state(), subject.setup.max_num_seqs
+            line = after != before and writes.first_writer(
+                subject.plugin.cls, lambda: parts.default_host(subject, size), state, ops
+            )
         finally:
             torch.set_rng_state(mine[0])
             random.setstate(mine[1])
@@ -137,7 +141,7 @@ class LP602(Check):
             summary = f"the plugin drew from the global generator of {' and '.join(changed)}"
             own = " and a ".join(advice.fix(name, self.code) for name in changed)
             fix = f"draw from a {own} of your own, seeded from the request"
-            raise Failed(summary, expected="an unchanged state", got="a changed state", fix=fix)
+            raise Failed(summary, expected="an unchanged state", got="a changed state", fix=fix, location=line or "")
         return None
 
 

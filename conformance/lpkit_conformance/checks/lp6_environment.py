@@ -12,7 +12,7 @@ from pathlib import Path
 from lpkit.loading import resolve_target
 
 from lpkit_conformance.checks.base import Check
-from lpkit_conformance.checks.ladder import mixed_arrivals, observed, parted
+from lpkit_conformance.checks.ladder import mixed_arrivals, observed, parted, parting_line
 from lpkit_conformance.checks.lazily import Subject, calls, rank_process, ranks, trails
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.instruments.clocks import jumping_clock
@@ -123,13 +123,14 @@ class LP605(Check):
 
     def run(self, subject: Subject) -> str | None:
         ops = [*mixed_arrivals(5), Step(4), Finish("r1"), Step(3)]
-        normal = observed(subject, ops)
-        with jumping_clock(subject.plugin.cls):
-            jumpy = observed(subject, ops)
-        if parted(normal, jumpy):
-            raise Failed(
-                "the logits depend on the time of day", {}, "equal logits", "different logits when the clock jumps"
-            )
+
+        def jumpy() -> list[calls.Observation]:
+            with jumping_clock(subject.plugin.cls):
+                return observed(subject, ops)
+
+        if parted(observed(subject, ops), jumpy()):
+            got, line = "different logits when the clock jumps", parting_line(lambda: observed(subject, ops), jumpy)
+            raise Failed("the logits depend on the time of day", {}, "equal logits", got, location=line)
         return None
 
 

@@ -62,17 +62,15 @@ class LP607(Check):
 
     def _line(self, subject: Subject) -> str:
         """Return ``file:line`` of the last line that changes a setting or takes something; empty if none does."""
-        writing = writes.Writes(subject.plugin.cls)
+        cls, size = subject.plugin.cls, subject.setup.max_num_seqs
         with process_settings.settings_kept(), subject.as_imported():
             _neutral()
-            with writing.around("__init__", (), _state):
-                host = parts.default_host(subject, subject.setup.max_num_seqs)
-            line = str(writing.last or "")
-            # The engine itself turns gradients off in a call.
-            return line or writes.last_write(
-                host.driver,
-                lambda: {**_state(), "grad mode": None},
-                lambda: list(host.run(SERVED)),
+            return writes.first_writer(
+                cls,
+                lambda: parts.default_host(subject, size),
+                _state,
+                SERVED,
+                lambda: {**_state(), "grad mode": None},  # the engine itself turns gradients off in a call
             )
 
     def _judge(self, subject: Subject) -> None:

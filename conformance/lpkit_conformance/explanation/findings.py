@@ -163,11 +163,11 @@ def callable_of(subject: Subject) -> tuple[Any, str]:
 
 
 def own_line(cls: Any, name: str) -> str:
-    """``file:line`` of a method, if it is the author's own and Python knows where it is."""
+    """``file:line`` of a method, or of the class, if it is the author's own and Python knows where it is."""
     if not isinstance(cls, type):
         return ""
     try:
-        method = inspect.unwrap(getattr(cls, name))
+        method = inspect.unwrap(getattr(cls, name)) if name else cls
         path = Path(inspect.getsourcefile(method) or "")
         return f"{path}:{inspect.getsourcelines(method)[1]}" if is_authors(str(path)) else ""
     except (AttributeError, OSError, TypeError):

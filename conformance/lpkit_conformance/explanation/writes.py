@@ -6,7 +6,7 @@ import ast
 import contextlib
 import linecache
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from types import CodeType, FrameType, FunctionType
 from typing import Any, NamedTuple
@@ -14,8 +14,10 @@ from typing import Any, NamedTuple
 import torch
 
 from lpkit_conformance.hosts import PluginError
-from lpkit_conformance.hosts.base import Driver
+from lpkit_conformance.hosts.base import Driver, Host
 from lpkit_conformance.instruments.author_lines import following, is_authors
+from lpkit_conformance.instruments.edits import CALLERS
+from lpkit_conformance.programs.generate import Op
 
 
 class Line(NamedTuple):
@@ -115,13 +117,21 @@ class Writes:
         return self._position in [*(item[0] for item in update.added), *moved]
 
     def _omission(self) -> Line | None:
-        """Return the line that names the value and leaves it, or the branch around a write that did not run."""
-        naming = [line for line in self._entered if self._named.search(line.text)]
+        """Return the line that names the value and leaves it, or the branch around a write that did not run.
+
+        The class's own lines come first, and the last of these where only helpers of a base name the value.
+        """
+        own = [line for line in self._entered if line.code not in self._inherited]
+        last = own[-1] if 0 < len(own) < len(self._entered) else None
+        return self._passed(own) or last or self._passed(self._entered)
+
+    def _passed(self, entered: list[Line]) -> Line | None:
+        naming = [line for line in entered if self._named.search(line.text)]
         if naming:
             return naming[-1]
         passed: list[Line] = []
-        for code in dict.fromkeys(line.code for line in reversed(self._entered)):
-            ran = [line for line in self._entered if line.code is code]
+        for code in dict.fromkeys(line.code for line in reversed(entered)):
+            ran = [line for line in entered if line.code is code]
             writes = [number for number in _lines_of(code) if self._named.search(Line(code, number).text)]
             around = [line for number in writes for line in _branches(code, number) if line in ran]
             if around:
@@ -131,8 +141,11 @@ class Writes:
 
 
 def _author_calling(frame: FrameType) -> FrameType | None:
+    """Return the author's frame that called this one, perhaps through a function of lpkit or torch."""
     caller = frame.f_back
-    return caller if caller is not None and is_authors(caller.f_code.co_filename) else None
+    while caller is not None and not is_authors(caller.f_code.co_filename):
+        caller = None if caller.f_code.co_filename.startswith(CALLERS) else caller.f_back
+    return caller
 
 
 def last_write(driver: Driver, value: Callable[[], Any], play: Callable[[], object]) -> str:
@@ -144,6 +157,20 @@ def last_write(driver: Driver, value: Callable[[], Any], play: Callable[[], obje
     with contextlib.suppress(PluginError), driver.watched(partial(followed.around, value=value)):
         play()
     return str(followed.last or "")
+
+
+def first_writer(
+    cls: type,
+    make: Callable[[], Host],
+    value: Callable[[], Any],
+    ops: Iterable[Op],
+    later: Callable[[], Any] | None = None,
+) -> str:
+    """Return the same for the constructor of an instance, or else for these operations, and then for ``later``."""
+    followed = Writes(cls)
+    with followed.around("__init__", (), value):
+        host = make()
+    return str(followed.last or "") or last_write(host.driver, later or value, lambda: list(host.run(ops)))
 
 
 def _lines_of(code: CodeType) -> list[int]:
