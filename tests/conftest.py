@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -70,6 +72,36 @@ def few_checks() -> tuple[str, ...]:
 def selected() -> list[str]:
     """The same as options of ``lpkit check``."""
     return [argument for code in FEW_CHECKS for argument in ("--select", code)]
+
+
+@pytest.fixture
+def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Judge targets in this process: a child takes seconds, and tests/conformance/suite is about the child.
+
+    A target that changes during the test needs the child: a module is imported once.
+    """
+    from lpkit.loading import LoadError, resolve_target
+    from lpkit_conformance import failures, run
+    from lpkit_conformance.catalogue import inactive
+    from lpkit_conformance.results import TargetResult
+    from lpkit_conformance.suite import ahead
+    from lpkit_conformance.suite.in_process import Session
+    from lpkit_conformance.vllm_api.choose import prepared
+
+    def check_target(target: str, plan: run.Plan, path: list[str], *_: object, **__: object) -> TargetResult:
+        with prepared() as judged_with, pytest.MonkeyPatch.context() as patch:
+            patch.setattr("sys.path", [*path, *sys.path])
+            try:
+                session = Session(target, resolve_target(target), plan)
+            except LoadError as error:
+                return TargetResult(target, (), (), error=str(error))
+            results = tuple(session.results())
+            error = session.hint() if inactive(results) else ""
+            return TargetResult(target, session.hosts, results, "", judged_with, error, tuple(session.notes))
+
+    monkeypatch.setattr(failures, "check_target", check_target)
+    monkeypatch.setattr(run, "check_target", check_target)
+    monkeypatch.setattr(ahead, "start_ahead", contextlib.nullcontext)
 
 
 @pytest.fixture

@@ -7,14 +7,20 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import pytest
+from lpkit.loading import LoadError
 from lpkit_cli.scaffold.baking import template_directory
 from lpkit_cli.scaffold.naming import names_for
 from lpkit_cli.scaffold.wrapping import context, import_line, toml
+from lpkit_conformance.discovery import bridgeable
 from lpkit_conformance.discovery.bridgeable import Bridgeable
+from lpkit_conformance.errors import NotBridgeableError
+from lpkit_conformance.vllm_api.choose import prepared
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -98,9 +104,34 @@ EARLY = "behaviour or LP104 or LP201 or LP202 or LP204"
 """Some of a project's own tests; they run the suite as far as LP204."""
 
 
+class Here:
+    """The child that examines a target, as a part of this process: tests/conformance/discovery is about the child."""
+
+    def __init__(self, entry: str) -> None: ...
+
+    def __enter__(self) -> Here:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "old_package"]:
+            del sys.modules[name]
+
+    def send(self, job: dict[str, Any], limit: float) -> None:
+        self.target = job["target"]
+
+    def events(self, limit: float) -> Iterator[dict[str, Any]]:
+        with prepared():
+            try:
+                kind, keys = bridgeable.examined(self.target)
+                yield {"event": "judged", "kind": kind, "keys": keys, "problem": ""}
+            except (NotBridgeableError, LoadError) as error:
+                yield {"event": "judged", "problem": str(error)}
+
+
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder on the path, from which ``old_package.old`` can be imported."""
+    monkeypatch.setattr(bridgeable, "Child", Here)
     folder = tmp_path / "elsewhere"
     monkeypatch.syspath_prepend(folder)
     (folder / "old_package").mkdir(parents=True)

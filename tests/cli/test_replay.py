@@ -48,7 +48,7 @@ def test_a_failure_is_saved_named_and_replayed_until_it_is_fixed(tmp_path, monke
     assert "there is no file plugin.py" in gone.stdout
 
 
-def test_failures_go_where_the_user_wants(tmp_path, monkeypatch) -> None:
+def test_failures_go_where_the_user_wants(in_process, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     write(tmp_path, "ForgetsToReplace")
     done = run("check", "plugin.py:Plugin", *OPTIONS, "--save", "my failures")
@@ -57,7 +57,7 @@ def test_failures_go_where_the_user_wants(tmp_path, monkeypatch) -> None:
     assert not (tmp_path / ".lpkit").exists()
 
 
-def test_a_folder_that_cannot_be_written_costs_the_file_and_nothing_else(tmp_path, monkeypatch) -> None:
+def test_a_folder_that_cannot_be_written_costs_the_file_and_nothing_else(in_process, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     write(tmp_path, "ForgetsToReplace")
     (tmp_path / ".lpkit").touch()
@@ -67,7 +67,7 @@ def test_a_folder_that_cannot_be_written_costs_the_file_and_nothing_else(tmp_pat
     assert "lpkit replay" not in done.stdout
 
 
-def test_a_folder_that_cannot_be_made_is_told_if_it_was_asked_for(tmp_path, monkeypatch) -> None:
+def test_a_folder_that_cannot_be_made_is_told_if_it_was_asked_for(in_process, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     write(tmp_path, "ForgetsToReplace")
     (tmp_path / "file").touch()

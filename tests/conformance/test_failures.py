@@ -38,6 +38,8 @@ GOOD = f"{SUSPECTS / 'bias.py'}:Good"
 CASE = Case.parse({"extra_args": {"bias": 2.5}})
 PLAN = Plan(cases=(CASE,), select=("LP202",))
 
+pytestmark = pytest.mark.usefixtures("in_process")
+
 OPS: tuple[Op, ...] = (
     Arrive("a", 0),
     Arrive("b", None, 9, chunks=2, greedy=True),

@@ -21,6 +21,8 @@ GOLDEN = Path(__file__).parents[2] / "contracts" / "golden" / "failures"
 SHIPPED = Path(run.__file__).parent / "traces" / "v1_churn.jsonl"
 RUNNERS = pytest.mark.parametrize("runner", ["v1", "v2"])
 
+pytestmark = pytest.mark.usefixtures("in_process")
+
 
 ENGINES = {"v1": V1Engine, "v2": V2Engine}
 
