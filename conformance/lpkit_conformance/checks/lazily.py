@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,10 +16,10 @@ class Later:
     """A module that is imported when its first attribute is read."""
 
     def __init__(self, name: str) -> None:
-        self._name = name
+        self._module = cache(lambda: import_module(name))
 
     def __getattr__(self, attribute: str) -> Any:
-        return getattr(import_module(self._name), attribute)
+        return getattr(self._module(), attribute)
 
 
 if TYPE_CHECKING:

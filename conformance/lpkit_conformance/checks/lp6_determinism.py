@@ -276,9 +276,11 @@ def _objects(stack: list[Any], processor: Any) -> int:
     """Objects in these containers, and in all that they hold; ``processor``: objects of its package are opened, too."""
     seen: set[int] = set()
     count = 0
+    plain, arrays = {int, float, str, bool, type(None)}, (torch.Tensor, np.ndarray)
+    packages = {type(processor).__module__.split(".")[0], "lpkit"}
     while stack:
         item = stack.pop()
-        if id(item) in seen:
+        if type(item) in plain or id(item) in seen:
             continue
         seen.add(id(item))
         if isinstance(item, Mapping):
@@ -290,8 +292,8 @@ def _objects(stack: list[Any], processor: Any) -> int:
         elif isinstance(item, list | tuple | set | frozenset | deque):
             count += len(item)
             stack.extend(item)
-        elif isinstance(item, torch.Tensor | np.ndarray):
+        elif isinstance(item, arrays):
             count += len(item) if item.ndim else 0
-        elif type(item).__module__.split(".")[0] in (type(processor).__module__.split(".")[0], "lpkit"):
+        elif type(item).__module__.split(".")[0] in packages:
             stack.append(getattr(item, "__dict__", {}))
     return count
