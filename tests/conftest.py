@@ -16,14 +16,12 @@ from filelock import FileLock
 
 ROOT = Path(__file__).resolve().parents[1]
 FEW_CHECKS = (
-    "LP104",
     "LP201",
     "LP202",
     "LP204",
     "LP211",
     "LP212",
     "LP303",
-    "LP305",
     "LP401",
     "LP501",
     "LP505",

@@ -95,9 +95,10 @@ def test_without_a_target_the_projects_entry_points_run_and_announced_failures_a
     assert (found["own"]["verdict"], found["forgetful"]["verdict"]) == ("fail", "pass")
 
 
-def test_a_case_that_never_acts_is_exit_code_2_with_a_suggestion(folder) -> None:
-    done = lpkit("check", "bias.py:Good", "--case", '{"extra_args": {"bais": 1}}', *SELECT, cwd=folder)
-    assert done.returncode == 2
+def test_a_case_that_never_acts_is_exit_code_2_with_a_suggestion(folder, in_process, monkeypatch) -> None:
+    monkeypatch.chdir(folder)
+    done = CliRunner().invoke(app, ["check", "bias.py:Good", "--case", '{"extra_args": {"bais": 1}}', *SELECT])
+    assert done.exit_code == 2
     assert "it looked at extra_args 'bias', the cases give 'bais' ('bais': did you mean 'bias'?)" in done.stdout
     assert """--case '{"extra_args": {"bias": 1}}'""" in done.stdout
     assert "ERROR  bias.py:Good" in done.stdout

@@ -92,32 +92,6 @@ def test_a_code_or_the_beginning_of_codes_is_known(code: str, known: str) -> Non
     assert known_code(code) == known
 
 
-@pytest.mark.parametrize(
-    ("code", "hint"),
-    [("LP2O2", "did you mean 'LP2"), ("202", "did you mean 'LP202'?"), ("", "see `lpkit explain`"), ("L", "see")],
-)
-def test_an_unknown_code_is_answered_with_the_nearest(code: str, hint: str) -> None:
-    with pytest.raises(UsageError) as error:
-        known_code(code)
-    assert hint in str(error.value)
-
-
-@pytest.mark.parametrize(
-    ("project", "targets", "message"),
-    [
-        (None, [], "nothing to check: name a target"),
-        ("[project]\nname = 'x'\n", [], "nothing to check"),
-        ("[tool.lpkit.expected_failures]\nLP239 = 'x'\n", ["x:Y"], "there is no check LP239; did you mean 'LP"),
-        ("[tool.lpkit.expected_failures]\nLP2 = 'x'\n", ["x:Y"], "pyproject.toml.*there is no check LP2"),
-    ],
-)
-def test_what_cannot_be_run_is_refused(tmp_path, project: str | None, targets: list[str], message: str) -> None:
-    if project is not None:
-        (tmp_path / "pyproject.toml").write_text(project, encoding="utf-8")
-    with pytest.raises((UsageError, ProjectError), match=message):
-        run.run(targets, Options(), tmp_path)
-
-
 def test_a_projects_wrong_case_is_told_before_any_target_runs(tmp_path, monkeypatch) -> None:
     ran = []
     monkeypatch.setattr(run, "check_target", lambda *arguments: ran.append(arguments))
@@ -126,13 +100,6 @@ def test_a_projects_wrong_case_is_told_before_any_target_runs(tmp_path, monkeypa
     with pytest.raises(ProjectError, match=r"pyproject.toml: \[tool.lpkit\] .*did you mean 'temperature'"):
         run.run(["theirs:X", "mine:Y"], Options(), tmp_path)
     assert ran == []
-
-
-@pytest.mark.parametrize("case", ["{", "[]", '{"temprature": 1}', '{"extra_args": 3}', '{"prompt_token_ids": "x"}'])
-def test_a_malformed_case_is_told_before_any_target_runs(tmp_path, monkeypatch, case: str) -> None:
-    monkeypatch.setattr(run, "check_target", lambda *arguments: pytest.fail("ran"))
-    with pytest.raises(CaseError):
-        run.run(["x:Y"], Options(cases=(case,)), tmp_path)
 
 
 def project(tmp_path: Path) -> Project:

@@ -5,16 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from command import FIXTURES, lpkit, python
+from command import FIXTURES, python
 from golden import hold
+from lpkit_cli.app import app
+from typer.testing import CliRunner
 
 STYLES = {"processor": (), "request": ("--style", "request"), "wrap": ("--wrap", "old_plugin:OldTarget")}
 
 
 def new(style: str, folder: Path) -> Path:
     plain = ("--no-git", "--lpkit-from", "index", "-o", style)
-    done = lpkit("new", "my-proc", *STYLES[style], *plain, cwd=folder, path=(FIXTURES,))
-    assert done.returncode == 0, done.stderr
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.syspath_prepend(FIXTURES)
+        done = CliRunner().invoke(app, ["new", "my-proc", *STYLES[style], *plain])
+    assert done.exit_code == 0, done.output
     return folder / style / "my-proc"
 
 

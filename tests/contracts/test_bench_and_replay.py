@@ -53,7 +53,7 @@ def test_a_saved_failure_still_fails(folder: Path, name: str) -> None:
     assert done.stdout.splitlines()[-1] == f"STILL FAILING  {failure['check']}[{failure['host']}]"
 
 
-def test_operations_in_which_the_plugin_never_acts_are_exit_code_4(folder: Path) -> None:
+def test_operations_in_which_the_plugin_never_acts_are_exit_code_4(folder: Path, in_process, monkeypatch) -> None:
     failure = json.loads((FOLDER / "failures" / "program.json").read_text(encoding="utf-8"))
     operations = [
         operation | {"variant": None} if "variant" in operation else operation
@@ -61,8 +61,9 @@ def test_operations_in_which_the_plugin_never_acts_are_exit_code_4(folder: Path)
     ]
     failure["program"]["operations"] = operations
     (folder / "saved.json").write_text(json.dumps(failure), encoding="utf-8")
-    done = lpkit("replay", "saved.json", cwd=folder)
-    assert (done.returncode, done.stderr) == (4, "")
+    monkeypatch.chdir(folder)
+    done = CliRunner().invoke(app, ["replay", "saved.json"])
+    assert (done.exit_code, done.stderr) == (4, "")
     assert done.stdout.splitlines()[-1].startswith("DID NOT REPRODUCE")
 
 

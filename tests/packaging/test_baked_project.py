@@ -123,7 +123,7 @@ def test_a_bridge_depends_on_what_it_wraps(plugins: Path) -> None:
     assert 'dependencies = ["old-plugin", "torch", "vllm-lpkit' in text
 
 
-EARLY = "behaviour or LP104 or LP201 or LP202 or LP204"
+EARLY = "behaviour or LP201 or LP202 or LP203 or LP204"
 
 
 # The workflow's steps test a project of the style "processor"; `make types` types the others.

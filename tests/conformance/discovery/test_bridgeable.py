@@ -5,12 +5,10 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from textwrap import dedent
 
 import pytest
 from lpkit.loading import LoadError
-from lpkit_conformance.discovery import bridgeable
 from lpkit_conformance.discovery.bridgeable import Bridgeable, examined, find, keys_read
 from lpkit_conformance.errors import NotBridgeableError
 from lpkit_conformance.vllm_api.choose import prepared
@@ -153,23 +151,6 @@ def test_a_child_imports_the_target_and_needs_no_vllm() -> None:
 def test_a_refusal_and_a_lost_child_are_errors(target: str, message: str) -> None:
     with pytest.raises(NotBridgeableError, match=message):
         find(target)
-
-
-def test_modules_of_the_current_folder_do_not_replace_the_librarys(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    here = tmp_path / "here"
-    here.mkdir()
-    (here / "json.py").write_text("raise SystemExit('not this one')\n")
-    monkeypatch.chdir(here)
-    monkeypatch.setattr(sys, "path", ["", *sys.path])
-    assert find("old_package.old:bound").kind == "callable"
-
-
-def test_an_import_that_hangs_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bridgeable, "TIME_LIMIT", 0.5)
-    with pytest.raises(NotBridgeableError, match=r"took longer than 0\.5 s"):
-        find("old_package.hangs:made")
 
 
 def test_keys_may_be_constants_of_the_module_and_stand_in_its_helpers() -> None:

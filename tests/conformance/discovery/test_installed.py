@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +13,6 @@ from lpkit.loading import GROUP, interfaces_of
 from lpkit_conformance.discovery.installed import DiscoveredPlugin, Inventory, take_inventory
 from lpkit_conformance.discovery.interfaces import KNOWN
 from lpkit_conformance.discovery.load import load
-from pids import ends
 from site_folder import Site
 
 VLLM_V1 = "from vllm.v1.sample.logits_processor import LogitsProcessor"
@@ -373,43 +371,3 @@ class TestLoading:
         rows = self.load(site, limit=2)
         assert rows["a"].problem == "importing it took longer than 2 s"
         assert rows["b"].interface == "v1"
-
-    def test_a_plugins_processes_end_with_it(self, site: Site) -> None:
-        site.write(
-            "starts.py",
-            "import pathlib, subprocess, sys\n"
-            "from lpkit import v1\n"
-            "there = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(300)'], start_new_session=True)\n"
-            "pathlib.Path(__file__).with_name('pid').write_text(str(there.pid))\n"
-            "class P(v1.LogitsProcessor): ...",
-        )
-        site.dist("d", entry_points="a = starts:P")
-        assert self.load(site)["a"].interface == "v1"
-        assert ends(int((site.folder / "pid").read_text()))
-
-    def test_output_without_end_is_a_row(self, site: Site) -> None:
-        site.write("loud.py", "while True: print('x' * 1_000_000)")
-        site.write("good.py", "from lpkit import v1\nclass P(v1.LogitsProcessor): ...")
-        site.dist("d", entry_points="a = loud:P\nb = good:P")
-        rows = self.load(site)
-        assert rows["a"].problem.startswith("importing it printed more than 8 MiB: xxx")
-        assert rows["b"].interface == "v1"
-
-    def test_modules_of_the_current_folder_do_not_replace_the_librarys(
-        self, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        for name in ("json", "typing", "lpkit"):
-            Site(tmp_path / "here").write(f"{name}.py", "import os; os._exit(9)")
-        monkeypatch.chdir(tmp_path / "here")
-        site.write("good.py", "import json\nfrom lpkit import v1\nclass P(v1.LogitsProcessor): ...")
-        site.dist("d", entry_points="a = good:P")
-        assert self.load(site)["a"].problem == ""
-
-    def test_the_current_folder_is_not_on_the_childs_path(
-        self, site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        Site(tmp_path / "here").write("onlyhere.py", "from lpkit import v1\nclass P(v1.LogitsProcessor): ...")
-        monkeypatch.chdir(tmp_path / "here")
-        monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry not in ("", os.curdir)])
-        site.dist("d", entry_points="a = onlyhere:P")
-        assert "there is no module 'onlyhere'" in self.load(site)["a"].problem

@@ -18,7 +18,6 @@ RNG = "tests/sdk/test_rng.py"
     ("file", "near", "far"),
     [
         ("sdk/lpkit/rng.py", RNG, LINES),
-        ("conformance/lpkit_conformance/programs/shrink.py", "tests/conformance/test_verify.py", RNG),
         ("tests/conformance/zoo/lp201.py", LINES, RNG),
     ],
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Mapping
 from importlib import resources
 
@@ -87,97 +86,6 @@ def test_shipped_token_ids_are_renumbered_by_first_appearance(name: str) -> None
 @pytest.mark.parametrize("name", traces.names())
 def test_a_shipped_trace_is_small(name: str) -> None:
     assert len(_text(name)) < 100_000
-
-
-def test_the_big_trace_passes_sixty_four_rows() -> None:
-    trace = traces.load("v1_big")
-    assert max(len(step.rows) for step in trace.v1_steps) == 96
-
-
-# What the engine was seen to do, beyond what test_regenerate.py holds.
-
-
-def test_a_sorted_batch_has_requests_that_decode_before_those_that_are_prefilled() -> None:
-    made: set[str] = set()
-    swaps = 0
-    for step in traces.load("v1_sorted").v1_steps:
-        decoding = [name in made for name in step.rows]
-        assert decoding == sorted(decoding, reverse=True)
-        made |= set(step.tokens)
-        swaps += sum(move.kind == "<->" for move in step.update.moved) if step.update else 0
-    assert swaps >= 10
-
-
-def test_the_engine_replaces_requests_without_removing_them() -> None:
-    replaced = 0
-    before: tuple[str, ...] = ()
-    for step in traces.load("v1_churn").v1_steps:
-        if step.update is not None:
-            replaced += sum(entry.row < len(before) for entry in step.update.added)
-        before = step.rows
-    assert replaced >= 10
-
-
-def test_a_resumed_request_enters_with_its_outputs() -> None:
-    steps = traces.load("v1_preempt").v1_steps
-    resumed = [entry for step in steps if step.update for entry in step.update.added if entry.outputs]
-    assert len(resumed) >= 5
-    entered = {entry.request for step in steps if step.update for entry in step.update.added if not entry.outputs}
-    assert {entry.request for entry in resumed} <= entered
-
-
-def test_under_async_scheduling_a_request_comes_back_with_a_new_list_of_known_tokens() -> None:
-    back = [
-        (step, entry)
-        for step in traces.load("v1_async").v1_steps
-        for entry in (step.update.added if step.update else ())
-        if entry.outputs
-    ]
-    assert back
-    for step, entry in back:
-        assert entry.fresh
-        assert entry.request not in step.placeholders
-
-
-def test_a_resumed_request_may_come_back_to_another_slot() -> None:
-    slots: dict[str, set[int]] = {}
-    for step in traces.load("v2_preempt").v2_steps:
-        for place in step.added:
-            slots.setdefault(place.request, set()).add(place.slot)
-    assert any(len(used) > 1 for used in slots.values())
-
-
-def test_of_three_drafts_any_number_is_right_and_others_of_the_batch_have_none() -> None:
-    committed, alone = set(), 0
-    for step in traces.load("v2_drafts").v2_steps:
-        for call in step.applies:
-            rows = Counter(call.rows)
-            committed |= {len(step.tokens[name]) for name in rows if rows[name] == 4}
-            alone += len(set(rows.values())) > 1
-            assert set(rows.values()) <= {1, 4}
-    assert committed == {1, 2, 3, 4}
-    assert alone >= 5
-
-
-def test_a_request_that_was_preempted_has_drafts_again() -> None:
-    steps = traces.load("v2_drafts").v2_steps
-    back = {
-        item.request: n for n, step in enumerate(steps) for item in step.added if item.prefill_len > item.prompt_len
-    }
-    assert back
-    for name, n in back.items():
-        assert any(call.rows.count(name) == 4 for step in steps[n:] for call in step.applies)
-
-
-def test_partial_prefills_are_sampled_before_the_first_output() -> None:
-    trace = traces.load("v1_chunked")
-    committed: set[str] = set()
-    partial = 0
-    for step in trace.v1_steps:
-        assert not step.discarded & committed
-        partial += len(step.discarded)
-        committed |= set(step.tokens)
-    assert partial >= 10
 
 
 def test_a_trace_holds_only_numbers_flags_and_names_of_its_own() -> None:
