@@ -54,23 +54,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_targets_are_entry_points_modules_and_files_and_all_of_them_run(folder: Path) -> None:
     """Good and bad targets in one run."""
-    targets = ["own", "other", "no_module:X", "bias:Godo", "raises_at_import:X"]
+    targets = ["own", "other", "bias:Godo"]
     options = [*SELECT, "--case", CASE, "--json", "-"]
     done = lpkit("check", *targets, *options, cwd=folder, path=(folder / "site",), GITHUB_STEP_SUMMARY="summary.md")
-    assert (done.returncode, done.stderr) == (1, "")
+    assert (done.returncode, done.stderr) == (2, "")
     judged = {target["target"]: target for target in json.loads(done.stdout)["targets"]}
-    assert {name: target["verdict"] for name, target in judged.items()} == {
-        "own": "pass",
-        "other": "pass",
-        "no_module:X": "error",
-        "bias:Godo": "error",
-        "raises_at_import:X": "fail",
-    }
-    assert "there is no module 'no_module'" in judged["no_module:X"]["error"]
+    verdicts = {name: target["verdict"] for name, target in judged.items()}
+    assert verdicts == {"own": "pass", "other": "pass", "bias:Godo": "error"}
     assert "Did you mean 'Good'?" in judged["bias:Godo"]["error"]
-    (check,) = judged["raises_at_import:X"]["checks"]
-    assert (check["code"], check["status"]) == ("LP001", "failed")
-    assert "no licence found" in check["message"]
 
 
 @pytest.mark.parametrize(("name", "read"), [("json", json.loads), ("junit", ET.fromstring)])
