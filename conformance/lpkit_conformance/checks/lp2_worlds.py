@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import TypeAlias
 
 from lpkit_conformance.checks.base import STATE, Check
-from lpkit_conformance.checks.ladder import differing
+from lpkit_conformance.checks.ladder import differing, parting_line
 from lpkit_conformance.checks.lazily import (
     Subject,
     by_slot,
@@ -124,7 +125,13 @@ def _compare(there: Subject, peers: Subject) -> None:
                 case = None if variant is None else there.cases[variant % len(there.cases)]
                 use = f"with {case.text}" if case else "without the plugin"
                 summary = f"in an engine with {world.name}, a request {use} gets different logits than {world.peer}"
-                where, line = {"engine": world.name, "row": str(row)}, findings.at_fault(there, "apply")
+
+                def alone_in(subject: Subject, variant: int | None = variant) -> Seen:
+                    return run(subject, [_request(there, variant, stand.MOST_ASKED)])
+
+                line = parting_line(partial(alone_in, there), partial(alone_in, peers))
+                line = line or findings.at_fault(peers, "apply")
+                where = {"engine": world.name, "row": str(row)}
                 raise differing(summary, where, found, fix=world.fix, location=line)
 
 
