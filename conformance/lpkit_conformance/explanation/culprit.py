@@ -292,10 +292,11 @@ class _Scene:
 
     def _parts(self, processor: Any, path: Sequence[str], failing: Any = None) -> State:
         """Return parts of an instance; what is empty in it is divided as in the ``failing`` one."""
-        found, filled = State.of(processor, self._owners), State.of(failing or processor, self._owners)
+        found = State.of(processor, self._owners)
+        filled = found if failing is None else State.of(failing, self._owners)
         position = self._place(processor)
         for name, value in [(name, found.get(name)) for name in found.places if name != CALLABLES]:
-            if self._by_position(filled.get(name) if value == {} else value):
+            if self._by_position(filled.get(name) if isinstance(value, dict) and not value else value):
                 del found.places[name]
                 found.places[name + ENTRY] = value, position
         for name in path:
