@@ -38,6 +38,13 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "green": ("lpkit_greenlist_watermark.processor:GreenlistWatermark", {"greenlist_key": 99, "greenlist_bias": 100.0}),
     "cite": ("lpkit_cite_from_prompt.processor:CiteFromPrompt", {"cite_boost": 8.0, "cite_next_boost": 8.0}),
+    "rules": (
+        "lpkit_rules.processor:Rules",
+        {
+            "rules": '[{"rule": "penalties", "repetition": 1.5}, {"rule": "allow", "ids": [5, 9, 77, 300, 511]}, '
+            '{"rule": "no_repeat_ngram", "size": 2, "when": {"from": 8}}]'
+        },
+    ),
     "ngram": ("lpkit_no_repeat_ngram.processor:NoRepeatNgram", {"no_repeat_ngram_size": 1}),
 }
 PROMPTS = {name: tuple(random.Random(name).randrange(3, VOCAB) for _ in range(5 + i)) for i, name in enumerate(CASES)}

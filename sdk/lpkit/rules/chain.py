@@ -18,7 +18,7 @@ import lpkit
 from lpkit import v1, v2
 from lpkit.history.rows import HistoryUse
 from lpkit.portable.base import Stage
-from lpkit.rules.document import RULES, Step
+from lpkit.rules.document import RULES, DocumentStep
 from lpkit.rules.policy import Policy
 from lpkit.rules.when import lane_class
 from lpkit.sampling_params import GREEDY_EPSILON, SamplingParams
@@ -97,11 +97,11 @@ class Rules(v1.LogitsProcessor, v2.LogitsProcessor):
         rows = {item[0] for item in batch_update.added}
         for lane in self._lanes:
             mine = added.get(lane, [])
-            if mine or lane.in_use:
+            if mine or lane._in_use:
                 # A request that does not use the lane leaves it, as if its row were removed.
                 removed = [*batch_update.removed, *(rows - {item[0] for item in mine})]
                 lane.update_state(v1.BatchUpdate(batch_update.batch_size, removed, mine, batch_update.moved))
-        self._used = [lane for lane in self._lanes if lane.in_use]
+        self._used = [lane for lane in self._lanes if lane._in_use]
 
     def add_request(self, req_idx: int, sampling_params: SamplingParams) -> bool:
         """Take a request into a slot (V2).
@@ -116,10 +116,10 @@ class Rules(v1.LogitsProcessor, v2.LogitsProcessor):
         chain = dict(self._chain(sampling_params, ()))
         taken = False
         for lane in self._lanes:
-            if lane in chain or lane.in_use:
+            if lane in chain or lane._in_use:
                 taken |= lane.add_request(req_idx, chain.get(lane, _NOTHING))
                 self._touched.add(lane)
-        self._used = [lane for lane in self._lanes if lane.in_use]
+        self._used = [lane for lane in self._lanes if lane._in_use]
         return taken
 
     def apply_staged_writes(self) -> None:
@@ -169,13 +169,13 @@ class Rules(v1.LogitsProcessor, v2.LogitsProcessor):
             place += 1
         return chain
 
-    def _place(self, step: Step, start: int, taken: set[lpkit.LogitsProcessor]) -> int:
+    def _place(self, step: DocumentStep, start: int, taken: set[lpkit.LogitsProcessor]) -> int:
         """Return the place of a lane for a step, at ``start`` or behind it."""
         kind = step.lane
         for place in range(start, len(self._lanes)):
             if type(self._lanes[place]) is kind:
                 return place
-        idle = [lane for lane in self._lanes if type(lane) is kind and not lane.in_use and lane not in taken]
+        idle = [lane for lane in self._lanes if type(lane) is kind and not lane._in_use and lane not in taken]
         if idle:
             self._lanes.remove(idle[0])
             start -= 1

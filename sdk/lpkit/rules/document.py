@@ -33,7 +33,7 @@ VERSION = 1
 """Version of the document format."""
 
 
-class Rule(NamedTuple):
+class DocumentRule(NamedTuple):
     """A rule of documents.
 
     Attributes:
@@ -71,28 +71,28 @@ _TRUNCATIONS = {
     "tail_free": "Cut off the tail where the curvature of the sorted probabilities has summed up to `threshold`.",
 }
 
-RULES: dict[str, Rule] = {
-    "bias": Rule(LogitBias),
-    "penalties": Rule(Penalties),
-    "dry": Rule(Dry),
-    "no_repeat_ngram": Rule(NoRepeatNgram),
-    "loop": Rule(LoopBreaker),
-    "temperature": Rule(Temperature),
-    "top_n_sigma": Rule(TopNSigma),
-    "min_p": Rule(MinP),
-    **{rule: Rule(Truncation, {"rule": rule}, says) for rule, says in _TRUNCATIONS.items()},
-    "xtc": Rule(Xtc),
-    "ban": Rule(Ban),
-    "allow": Rule(AllowedTokens),
-    "end": Rule(End),
-    "thinking_budget": Rule(ThinkingBudget),
-    "force": Rule(ForcedSequence),
+RULES: dict[str, DocumentRule] = {
+    "bias": DocumentRule(LogitBias),
+    "penalties": DocumentRule(Penalties),
+    "dry": DocumentRule(Dry),
+    "no_repeat_ngram": DocumentRule(NoRepeatNgram),
+    "loop": DocumentRule(LoopBreaker),
+    "temperature": DocumentRule(Temperature),
+    "top_n_sigma": DocumentRule(TopNSigma),
+    "min_p": DocumentRule(MinP),
+    **{rule: DocumentRule(Truncation, {"rule": rule}, says) for rule, says in _TRUNCATIONS.items()},
+    "xtc": DocumentRule(Xtc),
+    "ban": DocumentRule(Ban),
+    "allow": DocumentRule(AllowedTokens),
+    "end": DocumentRule(End),
+    "thinking_budget": DocumentRule(ThinkingBudget),
+    "force": DocumentRule(ForcedSequence),
 }
 """Rules by their names in documents."""
 
 
 @dataclass(frozen=True)
-class Step:
+class DocumentStep:
     """A step of a document.
 
     Attributes:
@@ -115,7 +115,7 @@ class DocumentError(ValueError):
     """A document is wrong; the message begins with a JSON pointer to the mistake."""
 
 
-def steps_of(document: list[Any], rules: Iterable[str] = RULES) -> tuple[Step, ...]:
+def steps_of(document: list[Any], rules: Iterable[str] = RULES) -> tuple[DocumentStep, ...]:
     """Read and check a document.
 
     Args:
@@ -131,7 +131,7 @@ def steps_of(document: list[Any], rules: Iterable[str] = RULES) -> tuple[Step, .
     return tuple(_step(number, item, tuple(rules)) for number, item in enumerate(document))
 
 
-def _step(number: int, given: Any, rules: tuple[str, ...]) -> Step:
+def _step(number: int, given: Any, rules: tuple[str, ...]) -> DocumentStep:
     where = f"/{number}"
     if not isinstance(given, dict):
         raise DocumentError(f"{where}: a step is an object, not {type(given).__name__}")
@@ -153,7 +153,7 @@ def _step(number: int, given: Any, rules: tuple[str, ...]) -> Step:
     if condition:
         reads = "tokens" if condition.keys() & {"after", "before"} else "length"
     args = {**args, **rule.fixed, **{f"when_{key}": value for key, value in condition.items()}, "step": number}
-    step = Step(name, reads, args)
+    step = DocumentStep(name, reads, args)
     missing = [key for key, field in rule.params.keys().items() if rule.params.model_fields[field].is_required()]
     missing = [key for key in missing if args.get(key) is None]
     if missing:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from lpkit.rules.document import RULES, Step
+from lpkit.rules.document import RULES, DocumentStep
 
 
-def sentence(step: Step) -> str:
+def sentence(step: DocumentStep) -> str:
     """Say what a step does, with its numbers, and when."""
     rule = RULES[step.rule]
     does = rule.does.replace("`", "")

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 from pydantic_core import to_json
 
 from lpkit._nearest import did_you_mean, suggest
-from lpkit.rules.document import RULES, DocumentError, Step, steps_of
+from lpkit.rules.document import RULES, DocumentError, DocumentStep, steps_of
 from lpkit.rules.presets import from_preset
 
 if sys.version_info >= (3, 11):
@@ -68,7 +68,7 @@ class Policy(_Part):
     documents: Mapping[str, list[Any]] = {}
     first: list[Any] = []
     last: list[Any] = []
-    _memo: dict[Any, tuple[Step, ...]] = PrivateAttr(default_factory=dict)
+    _memo: dict[Any, tuple[DocumentStep, ...]] = PrivateAttr(default_factory=dict)
 
     @classmethod
     def here(cls) -> Policy:
@@ -104,7 +104,7 @@ class Policy(_Part):
                 raise PolicyError(f"{path}: {where}{error}") from None
         return policy
 
-    def steps(self, extra_args: Mapping[str, Any] | None) -> tuple[Step, ...]:
+    def steps(self, extra_args: Mapping[str, Any] | None) -> tuple[DocumentStep, ...]:
         """Return the steps for a request: the operator's first, its own, and the operator's last.
 
         Args:
@@ -125,7 +125,7 @@ class Policy(_Part):
         except ValueError as error:
             raise ValueError(f"{KEY}{error}") from None
 
-    def _own(self, given: Any) -> tuple[Step, ...]:
+    def _own(self, given: Any) -> tuple[DocumentStep, ...]:
         if isinstance(given, str) and not given.lstrip().startswith(("[", "{")):
             if given in self.documents:
                 return self._read(self.documents[given])
@@ -148,7 +148,7 @@ class Policy(_Part):
             raise DocumentError(f"/: {len(document)} steps; at most {self.limits.steps} are run")
         return self._read(document, self.allow)
 
-    def _read(self, document: list[Any], rules: tuple[str, ...] = tuple(RULES)) -> tuple[Step, ...]:
+    def _read(self, document: list[Any], rules: tuple[str, ...] = tuple(RULES)) -> tuple[DocumentStep, ...]:
         return steps_of([self._with_sets(f"/{number}", step) for number, step in enumerate(document)], rules)
 
     def _with_sets(self, where: str, step: Any) -> Any:
