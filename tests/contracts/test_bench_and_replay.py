@@ -44,12 +44,13 @@ def test_bench(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["program", "trace"])
-def test_a_saved_failure_still_fails(folder: Path, name: str) -> None:
+def test_a_saved_failure_still_fails(folder: Path, name: str, in_process, monkeypatch) -> None:
     saved = (FOLDER / "failures" / f"{name}.json").read_text(encoding="utf-8")
     failure = json.loads(saved)
     (folder / "saved.json").write_text(saved, encoding="utf-8")
-    done = lpkit("replay", "saved.json", cwd=folder)
-    assert (done.returncode, done.stderr) == (1, "")
+    monkeypatch.chdir(folder)
+    done = CliRunner().invoke(app, ["replay", "saved.json"])
+    assert (done.exit_code, done.stderr) == (1, "")
     assert done.stdout.splitlines()[-1] == f"STILL FAILING  {failure['check']}[{failure['host']}]"
 
 
