@@ -49,7 +49,7 @@ def calls(work: torch.Tensor) -> Calls:
     def column(value: float, dtype: torch.dtype = torch.float32) -> torch.Tensor:
         return torch.full((rows, 1), value, dtype=dtype, device=device)
 
-    limit, distance, ones = column(LIMIT), column(DISTANCE), column(1)
+    distance, ones = column(DISTANCE), column(1)
     deviations, never = column(DISTANCE / DEVIATION, torch.float64), column(math.inf)
     nearer = -distance
     seeds, share = column(7, torch.int32), column(0, torch.int32)
@@ -57,9 +57,7 @@ def calls(work: torch.Tensor) -> Calls:
     return {
         "(read)": lambda: work.amax(-1),
         "(read and write)": lambda: work.mul_(1.0),
-        "mask_below_": lambda: kernels.mask_below_(work, limit),
         "mask_far_below_top_": lambda: kernels.mask_far_below_top_(work, distance, ones),
-        "log_sum_exp_and_entropy": lambda: kernels.log_sum_exp_and_entropy(work, ones),
         "mask_deviations_below_top_": lambda: kernels.mask_deviations_below_top_(work, deviations),
         "mask_unlikely_": lambda: kernels.mask_unlikely_(work, ones, nearer, ones, never),
         "exclude_top_choices_": lambda: kernels.exclude_top_choices_(work, ones, nearer, ids),

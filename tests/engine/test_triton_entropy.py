@@ -1,5 +1,5 @@
-"""Entropies and the temperatures that follow them, by kernels, are those of float64 and of the torch path; here under
-Triton's interpreter, so no GPU is needed."""
+"""Temperatures that follow the entropy, by kernels, are those of the torch path; here under Triton's interpreter, so no
+GPU is needed."""
 
 from __future__ import annotations
 
@@ -20,17 +20,8 @@ if rows > 2:
     logits[1, :vocab] = -math.inf
 given, behind = logits[:, :vocab], logits[:, vocab:].clone()
 temperature = torch.linspace(0.3, 2.0, rows).unsqueeze(1)
-near = dict(rtol=1e-5, atol=1e-5, equal_nan=True)
 
 before = given.clone()
-total, entropy = fused.log_sum_exp_and_entropy(given, temperature)
-scaled = given.double() / temperature
-exact = torch.special.entr(scaled.softmax(1)).sum(1, keepdim=True).float()
-torch.testing.assert_close(entropy, exact, **near)
-sums = torch.logsumexp(scaled, 1, keepdim=True).float()
-torch.testing.assert_close(total, sums.masked_fill(sums == -math.inf, math.nan), **near)
-assert torch.equal(given, before)
-
 def spread(low, high):
     return torch.linspace(low, high, 2 * rows).view(rows, 2)[:, :1]
 for smoothing, curve in ((0.0, 1.0), (0.3, 1.0), (0.2, 2.5)):
@@ -48,5 +39,5 @@ torch.testing.assert_close(fused.dynamic_temperature_(given, *per_row), plain, r
 """
 
 
-def test_entropies_and_temperatures_are_those_of_the_torch_path() -> None:
+def test_temperatures_are_those_of_the_torch_path() -> None:
     interpret(COMPARE, (1, 5, 0), (4, 300, 8), (1, 9000, 3))

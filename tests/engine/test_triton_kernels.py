@@ -12,7 +12,7 @@ from lpkit.kernels.fused import WHOLE_ROWS, together
 
 fused = together(WHOLE_ROWS)
 
-rows, vocab, extra, name = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
+rows, vocab, extra = map(int, sys.argv[1:])
 logits = torch.randn(rows, vocab + extra, generator=torch.Generator().manual_seed(7)) * 3
 logits[:, 1] = -math.inf
 logits[0, 0], logits[-1, vocab - 1] = math.inf, 11.0
@@ -20,8 +20,8 @@ limits = torch.linspace(0.0, 2.0, rows).unsqueeze(1)
 limits[-1] = math.inf
 given, behind = logits[:, :vocab], logits[:, vocab:].clone()
 assert fused.suits(given)
-expected = getattr(kernels, name)(given.clone(), limits)
-result = getattr(fused, name)(given, limits)
+expected = kernels.mask_far_below_top_(given.clone(), limits)
+result = fused.mask_far_below_top_(given, limits)
 assert result is given
 assert torch.equal(given.contiguous().view(torch.int32), expected.view(torch.int32)), (given != expected).sum()
 assert torch.equal(logits[:, vocab:], behind)
@@ -198,8 +198,7 @@ assert fused.split(4096, 151936)[0] == 1  # as many rows keep it busy
 
 def test_every_kept_bit_and_every_mask_is_that_of_the_torch_path() -> None:
     sizes = [(1, 3, 0), (3, 300, 8), (5, 9000, 0), (2, 40_000, 64)]
-    names = ("mask_below_", "mask_far_below_top_")
-    interpret(COMPARE, *((*size, name) for size in sizes for name in names))
+    interpret(COMPARE, *sizes)
 
 
 def test_a_bias_by_hash_is_that_of_the_torch_path() -> None:

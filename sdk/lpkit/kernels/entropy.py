@@ -37,8 +37,6 @@ def log_sum_exp_and_entropy(
     Returns:
         float32 ``[n, 1]`` each, in natural units; NaN for a fully masked row.
     """
-    if (fused := fused_for(logits)) is not None:
-        return fused.log_sum_exp_and_entropy(logits, temperature)  # type: ignore[no-any-return]
     if differentiated(logits):
         highest = logits.detach().amax(dim=1, keepdim=True)  # it cancels, so it has no gradient
         below = ((logits - highest) * (_LOG2_E / temperature)).clamp(min=_FAR)

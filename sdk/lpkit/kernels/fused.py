@@ -90,8 +90,7 @@ def _try_whole_rows(
 
 def _go_over(found: ModuleType, logits: torch.Tensor) -> None:
     ones = torch.ones(len(logits), 1, device=logits.device)
-    for function in (found.mask_below_, found.mask_far_below_top_, found.log_sum_exp_and_entropy):
-        function(logits, ones)
+    found.mask_far_below_top_(logits, ones)
     found.mask_far_below_top_(logits, ones, ones)
     found.dynamic_temperature_(logits, *(ones,) * 6)
     found.add_where_hashed_(logits, ones.int(), ones.int(), ones)

@@ -32,8 +32,6 @@ def mask_below_(logits: torch.Tensor, lowest: torch.Tensor, scratch: torch.Tenso
     Returns:
         ``logits``. A row may have nothing left; choose ``lowest`` at most as high as the row's highest logit.
     """
-    if (fused := fused_for(logits)) is not None:
-        return fused.mask_below_(logits, lowest)  # type: ignore[no-any-return]
     if plain(logits):
         return logits.masked_fill_(logits < lowest, -math.inf)
     if scratch is not None:
@@ -83,8 +81,8 @@ def mask_deviations_below_top_(logits: torch.Tensor, deviations: torch.Tensor) -
     """
     if (fused := fused_for(logits)) is not None:
         return fused.mask_deviations_below_top_(logits, deviations)  # type: ignore[no-any-return]
-    for block, number, memory in blocks(logits, deviations, scratch=(torch.float32,), fused=True):
-        highest, deviation = _top_and_deviation(block, memory)
+    for block, number, memory in blocks(logits, deviations, scratch=(torch.float32,)):
+        highest, deviation = _top_and_deviation(block.detach(), memory)
         mask_below_(block, highest - (number * deviation).to(block.dtype), memory)
     return logits
 
@@ -114,11 +112,12 @@ def exclude_top_choices_(
     edited = torch.ones_like(temperature, dtype=torch.bool) if where is None else where
     memory = (torch.float32, torch.float32)
     for block, divisor, threshold, some, mine, one, other in blocks(
-        logits, temperature, log_threshold, keep, edited, scratch=memory, fused=True
+        logits, temperature, log_threshold, keep, edited, scratch=memory
     ):
-        likely = divisor * (_log_sum_exp(block, divisor, one) + threshold)
-        least = _least_from(block, likely, one, other)  # inf: no token is likely
-        spared = ((block.gather(1, some.clamp(min=0)) > least) & (some >= 0)).any(dim=1, keepdim=True)
+        seen = block.detach()  # where a mask begins has no gradient
+        likely = divisor * (_log_sum_exp(seen, divisor, one) + threshold)
+        least = _least_from(seen, likely, one, other)  # inf: no token is likely
+        spared = ((seen.gather(1, some.clamp(min=0)) > least) & (some >= 0)).any(dim=1, keepdim=True)
         _mask_above_(block, torch.where(mine & ~spared, least, math.inf), one)
     return logits
 
@@ -221,7 +220,7 @@ def keep_members_(logits: torch.Tensor, outside: torch.Tensor, scratch: torch.Te
     return torch.minimum(logits, cap, out=logits)
 
 
-# Steps of the functions above, inside a block. ``scratch`` is memory like the logits; under autograd there is none.
+# Steps of the functions above, inside a block. ``scratch`` is memory like the logits.
 
 
 def _mask_above_(logits: torch.Tensor, highest: torch.Tensor, scratch: torch.Tensor) -> torch.Tensor:
@@ -244,10 +243,7 @@ def _log_sum_exp(logits: torch.Tensor, temperature: torch.Tensor, scratch: torch
     """Compute the logarithm of the sum of ``exp(logits / temperature)``, ``[n, 1]``; NaN for a fully masked row."""
     highest = logits.amax(dim=1, keepdim=True)
     # Powers of two: twice as fast as powers of e.
-    if differentiated(logits):
-        shares = ((logits - highest) * (_LOG2_E / temperature)).exp2()
-    else:
-        shares = torch.sub(logits, highest, out=scratch).mul_(_LOG2_E / temperature).exp2_()
+    shares = torch.sub(logits, highest, out=scratch).mul_(_LOG2_E / temperature).exp2_()
     return highest / temperature + shares.sum(dim=1, keepdim=True).log()
 
 
@@ -255,18 +251,11 @@ def _top_and_deviation(logits: torch.Tensor, scratch: torch.Tensor) -> tuple[tor
     """Return the highest logit, and the standard deviation (float64, divided by the count) of the unmasked logits,
     ``[n, 1]`` each; the deviation of a fully masked row is NaN."""
     highest = logits.amax(dim=1, keepdim=True)
-    if differentiated(logits):
-        there = logits > -math.inf
-        below = torch.where(there, highest - logits, 0.0)
-        count = there.sum(dim=1, keepdim=True).double()
-        mean = below.sum(dim=1, keepdim=True).double() / count
-        squares = below.square().sum(dim=1, keepdim=True).double()
-    else:
-        count = torch.gt(logits, -math.inf, out=scratch).sum(dim=1, keepdim=True).double()
-        # Distances from the top: masked tokens add 0 to the sums.
-        below = torch.sub(highest, logits, out=scratch).nan_to_num_(nan=0.0, posinf=0.0)
-        mean = below.sum(dim=1, keepdim=True).double() / count
-        squares = below.square_().sum(dim=1, keepdim=True).double()
+    count = torch.gt(logits, -math.inf, out=scratch).sum(dim=1, keepdim=True).double()
+    # Distances from the top: masked tokens add 0 to the sums.
+    below = torch.sub(highest, logits, out=scratch).nan_to_num_(nan=0.0, posinf=0.0)
+    mean = below.sum(dim=1, keepdim=True).double() / count
+    squares = below.square_().sum(dim=1, keepdim=True).double()
     return highest, (squares / count - mean.square()).clamp(min=0.0).sqrt()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from lpkit.kernels.fused import differentiated, fused_for
+from lpkit.kernels.fused import differentiated
 
 WHOLE_BYTES = {"cpu": 2**23, "cuda": 2**27}
 """Largest logits, in bytes, that form a single block."""
@@ -19,7 +19,7 @@ bounds the scratch memory."""
 
 
 def blocks(
-    logits: torch.Tensor, *per_row: torch.Tensor, scratch: Sequence[torch.dtype] = (), fused: bool = False
+    logits: torch.Tensor, *per_row: torch.Tensor, scratch: Sequence[torch.dtype] = ()
 ) -> Iterator[tuple[Any, ...]]:
     """Yield the rows block by block, with scratch memory shared by all blocks, so that several passes stay in the
     cache.
@@ -29,22 +29,16 @@ def blocks(
         per_row: tensors ``[n, ...]``, split like ``logits``.
         scratch: the types of tensors shaped like the block. Their contents are undefined, and the last block has fewer
             rows.
-        fused: promise to use the scratch memory only in functions of this package. Where fused kernels need none, the
-            batch is one block, and each scratch tensor is None.
 
     Yields:
         ``(block, *per_row, *scratch)``: views of ``logits`` and ``per_row``, then scratch memory. One empty block for a
         batch without rows.
     """
-    watched = differentiated(logits)
-    if fused and (watched or fused_for(logits) is not None):
-        yield (logits, *per_row, *(None for _ in scratch))
-        return
     n, vocab = logits.shape
     step = max(1, n)
     kind, row = logits.device.type, max(1, vocab * logits.element_size())
     # Under autograd each block edited in place would cost a copy of all blocks.
-    if not watched and n * row > WHOLE_BYTES.get(kind, WHOLE_BYTES["cuda"]):
+    if not differentiated(logits) and n * row > WHOLE_BYTES.get(kind, WHOLE_BYTES["cuda"]):
         step = max(1, BLOCK_BYTES.get(kind, BLOCK_BYTES["cuda"]) // row)
     spare = [_borrow(step * vocab * dtype.itemsize, logits.device) for dtype in scratch]
     try:

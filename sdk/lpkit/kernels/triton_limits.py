@@ -233,16 +233,6 @@ def _retemper(
             write(start, offset, begin, end, result, there, BLOCK)
 
 
-@over_rows
-def _entropy(found, temperatures, results, temperature_step, spans, parts, PARTS: tl.constexpr):
-    """Store the logarithm of a row's sum of exponentials, and its entropy."""
-    row = tl.program_id(0)
-    found, _ = numbers_of(found, row, parts, spans)
-    _, total, entropy, _ = of_entropy(found, parts, 1.0 / tl.load(temperatures + row * temperature_step), PARTS)
-    tl.store(results + row, total)
-    tl.store(results + tl.num_programs(0) + row, entropy)
-
-
 def statistics(kind: str, logits: torch.Tensor, temperature: torch.Tensor, entries: Entries) -> torch.Tensor:
     """Return the numbers of each row, ``[n, 4 * parts + spans]``."""
     grid, (stride, vocab, spans, parts, size) = grid_of(logits)
@@ -315,17 +305,6 @@ def exclude_top_choices_(
     given = (logits, entries.slots, entries.own, found, temperature, threshold, keep, *sizes)
     launch(_exclude, (rows,), given, KEPT=KEPT, PARTS=MOST_PARTS, SPAN=SPAN, num_warps=WARPS)
     return logits
-
-
-def log_sum_exp_and_entropy(logits: torch.Tensor, temperature: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    entries = by_row(logits)
-    (rows, _), (_, _, spans, parts, _) = grid_of(logits)
-    temperature, step = per_row(temperature, entries)
-    found = statistics("shares", logits, temperature, entries)
-    results = torch.empty(2, rows, 1, dtype=torch.float32, device=logits.device)
-    launch(_entropy, (rows,), (found, temperature, results, step, spans, parts), PARTS=MOST_PARTS, num_warps=1)
-    total, entropy = results.unbind()
-    return total, entropy
 
 
 def dynamic_temperature_(logits: torch.Tensor, *values: torch.Tensor, entries: Entries | None = None) -> torch.Tensor:

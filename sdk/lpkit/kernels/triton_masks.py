@@ -21,24 +21,11 @@ from lpkit.kernels.triton_rows import (
     by_row,
     entry,
     grid_of,
-    mask_tile,
     over_rows,
     per_row,
     tile,
     write,
 )
-
-
-@over_rows
-def _mask(logits, limits, stride, limits_step, vocab, size, BLOCK: tl.constexpr):
-    """Mask logits below each row's limit."""
-    row, part = tl.program_id(0), tl.program_id(1)
-    limit = tl.load(limits + row * limits_step)
-    if limit > float("-inf"):
-        start, begin, end = bounds(logits, row, stride, vocab)
-        for offset in range(part * size, min(part * size + size, end), BLOCK):
-            values = tile(start, offset, begin, end, 0.0, BLOCK)
-            mask_tile(start, offset, begin, end, values < limit, values, BLOCK)
 
 
 @over_rows
@@ -105,13 +92,6 @@ def _keep(logits, ids, slots, held, stride, ids_stride, vocab, k, size, IDS: tl.
             here = (token >= 0) & (token < vocab) & (place >= first) & (place < last)
             value = tl.load(held + item, mask=here, other=0.0)
             tl.store(start + place, value, mask=here)
-
-
-def mask_below_(logits: torch.Tensor, lowest: torch.Tensor) -> torch.Tensor:
-    grid, (stride, vocab, _, _, size) = grid_of(logits)
-    lowest, step = per_row(lowest, by_row(logits))
-    launch(_mask, grid, (logits, lowest, stride, step, vocab, size), BLOCK=BLOCK, num_warps=WARPS)
-    return logits
 
 
 def add_where_hashed_(

@@ -51,7 +51,7 @@ COUNTS = {
     "lpkit-temperature": [(2, 2)],
     "lpkit-thinking-budget": [(4, 3)],
     "lpkit-top-n-sigma": [(2, 2)],
-    "lpkit-truncation": [(2, 2), (19, 19), (20, 20)],
+    "lpkit-truncation": [(2, 2), (34, 34), (36, 36)],
     "lpkit-xtc": [(4, 3)],
 }
 """Launches on V1 and V2, for the cases of each plugin; a plugin that is not listed must keep its budget."""
@@ -168,9 +168,7 @@ def test_a_tournament_takes_a_launch_for_every_four_rounds_and_one_for_the_edit(
 
 
 FUNCTIONS = {
-    "mask_below_": ["mask"],
     "mask_far_below_top_": ["statistics", "mask_by_limit"],
-    "log_sum_exp_and_entropy": ["statistics", "entropy"],
     "dynamic_temperature_": ["statistics", "retemper"],
     "mask_deviations_below_top_": ["statistics", "mask_by_limit"],
     "mask_unlikely_": ["statistics", "mask_by_limit"],

@@ -101,7 +101,6 @@ EXCLUDE = replace(
     _whole("exclude_top_choices_, second", limits._exclude, {"KEPT": rows.KEPT, **_LIMIT}, writes=True), passes=2
 )
 WHOLE_ROWS = (
-    _whole("mask_below_", masks._mask, WHOLE, writes=True),
     _whole("highest logits", limits._statistics, _statistics("tops")),
     _whole("moments", limits._statistics, _statistics("moments")),
     _whole("shares", limits._statistics, _statistics("shares")),
@@ -184,7 +183,6 @@ FEW = (
     _matches("ban_ngrams_, first", "ids", since=True, text=INTEGERS, window=True),
     _matches("ban_ngrams_ with drafts, first", "ids", since=True, text=INTEGERS, drafts=1, window=True, sets=True),
     _matches("penalize_repetitions_, first", "lengths", since=False, drafts=2, window=True, sets=True),
-    replace(_whole("log_sum_exp_and_entropy, second", limits._entropy, PARTS, results=FLOATS), whole=False, warps=1),
     _few(
         "penalize_, first",
         texts._lower,

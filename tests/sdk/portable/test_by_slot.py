@@ -252,7 +252,7 @@ def test_calls_of_kernels_with_columns_are_recorded(cls: type[lpkit.LogitsProces
         (Remembers, "it reads factor, which is no column"),
         (ByTemperature, "it does what cannot be recorded ('>' not supported between instances of 'OfSlots' and 'int')"),
         (Declines, "it does not return the logits of a kernel"),
-        (OtherKernel, "it calls mask_below_ in a way that no kernel by slot knows"),
+        (OtherKernel, "it does what cannot be recorded ('Recorder' object has no attribute 'device')"),
         (BiasesTwice, "it calls write in a way that no kernel by slot knows"),
         (BiasesIfLong, "it does what cannot be recorded ('Computed' object has no attribute 'shape')"),
         (BiasesIfAny, "it looks at the values of a tensor"),
