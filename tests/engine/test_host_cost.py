@@ -44,7 +44,7 @@ MOST_INSTRUCTIONS = {
     ("target-token", "V1"): 60,
     ("target-token", "V2"): 60,
     ("penalties", "V1"): 100,
-    ("penalties", "V2"): 85,
+    ("penalties", "V2"): 75,
 }
 """Thousands, for a step of 8 requests."""
 

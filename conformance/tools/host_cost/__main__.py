@@ -1,6 +1,6 @@
-"""Prints the host's part of a step for all reference plugins, next to vLLM's own processors.
+"""Prints the host's part of a step for all reference plugins, next to vLLM's own processors, and the goals.
 
-Ends with 1 if a plugin takes more instructions than vLLM's own.
+Ends with 1 if a plugin takes more instructions or time than vLLM's own. The time needs an idle machine.
 """
 
 from __future__ import annotations
@@ -21,40 +21,49 @@ def main() -> int:
     parser.add_argument("--triton", type=Path, help="folder with Triton's package; default: the installed one")
     parser.add_argument("--only", action="append", metavar="NAME", help="measure this plugin only")
     parser.add_argument("--batch", action="append", type=int, help="number of requests; default: 8 and 256")
+    parser.add_argument(
+        "--page", type=Path, metavar="FILE", help="write the section of this page that shows the figures"
+    )
     parser.add_argument("--count", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     torch.set_num_threads(1)
     driver = install(build(options.work) if not options.count else options.work / "libcuda.so.1", options.triton)
 
-    from host_cost import measure
-    from host_cost.steps import BATCHES, steps
+    from host_cost import measure, page
+    from host_cost.steps import BATCHES, COUNTERPARTS, steps
 
     names = set(options.only) if options.only else None
     chosen = list(steps(names, tuple(options.batch or BATCHES)))
+    counted = [step for step in chosen if names or step.name in COUNTERPARTS]
     if options.count:
-        measure.count(chosen, driver)
+        measure.count(counted, driver)
         return 0
-    instructions: list[int | None] = [None] * len(chosen)
+    instructions: dict[int, int] = {}
     if shutil.which("valgrind"):
-        for step in chosen:  # compiles all kernels
+        for step in counted:  # compiles all kernels
             measure.counts(step, driver)
-        instructions = list(measure.under_callgrind(options.work, sys.argv[1:]))
+        numbers = measure.under_callgrind(options.work, sys.argv[1:])
+        instructions = {id(step): number for step, number in zip(counted, numbers, strict=True)}
     print(
         "| plugin | runner | requests | warm, µs | cold, µs | instructions, k | launches | operations | new | calls |"
     )
     print("|---|---|--:|--:|--:|--:|--:|--:|--:|--:|")
-    taken = {}
-    for step, number in zip(chosen, instructions, strict=True):
-        found = measure.figures(step, driver)
+    found = {}
+    for step in chosen:
+        of_it, number = measure.figures(step, driver), instructions.get(id(step))
+        quantities = {"warm": of_it.warm, "cold": of_it.cold}
+        if number is not None:
+            quantities["instructions"] = number / 1e3
+        found[page.Key(step.name, step.runner, step.batch, step.own)] = quantities
+        parts = (f"{of_it.warm:.1f}", f"{of_it.cold:.1f}", "" if number is None else f"{number / 1e3:.0f}", *of_it[2:])
         name = f"vLLM's {step.name}" if step.own else step.name
-        taken[step.name, step.runner, step.batch, step.own] = number or 0
-        thousands = "" if number is None else f"{number / 1e3:.0f}"
-        parts = (f"{found.warm:.1f}", f"{found.cold:.1f}", thousands, *found[2:])
         print(f"| {name} | {step.runner.upper()} | {step.batch} | {' | '.join(map(str, parts))} |", flush=True)
-    slower = [key for key, number in taken.items() if not key[3] and number > taken.get((*key[:3], True), number)]
-    for name, runner, batch, _ in slower:
-        print(f"{name} on {runner} at {batch} requests takes more instructions than vLLM's own", file=sys.stderr)
-    return bool(slower)
+    goals = list(page.goals(found))
+    for goal in goals:
+        print(f"{'pass' if goal.holds else 'FAIL'}: {goal.text}")
+    if options.page:
+        page.write(options.page, found)
+    return any(goal.own and not goal.holds for goal in goals)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,8 @@ class History:
     """
 
     def __init__(self, texts: SlotHistories, index: torch.Tensor, slots: torch.Tensor, keep_tokens: bool) -> None:
-        self._texts = texts if keep_tokens else texts._replace(width=0, kind=0)
+        last = texts.last
+        self._texts = texts if keep_tokens else texts._replace(width=0, kind=0, drafts=last, committed=last)
         self._index = index
         self._slots = slots
 

@@ -20,7 +20,6 @@ import torch
 from lpkit import kernels
 from lpkit.columns.column import Column
 from lpkit.columns.token_set import TokenSetColumn
-from lpkit.kernels import fused
 from lpkit.kernels.launching import LaunchPlan, place, recorded
 from lpkit.kernels.recording import NotRecordableError, OfSlots, Recorder, SlotHistories, StandInRows
 from lpkit.portable.rules import rules
@@ -34,7 +33,6 @@ _BUILTINS = frozenset({"abs", "bool", "float", "int", "len", "max", "min", "rang
 # in an item is a local, or a stand-in, which refuses it or records it.
 _EFFECTS = ("STORE_ATTR", "STORE_GLOBAL", "DELETE_", "IMPORT_")
 """Instructions by which a step could depend on earlier steps."""
-
 
 MOST_PLANS = 64
 """Most plans that are kept: one for each number of rows, and what else a kernel is compiled for."""
@@ -67,6 +65,7 @@ class BySlot:
         self.reads_texts = False
         self._read: list[Any] = []
         self._plans: dict[Any, LaunchPlan] = {}
+        self._last: tuple[tuple[Any, ...], Any] = (), None  # the plan of the last step, and its key
 
     def rehearse(self, on_v2: bool) -> None:
         """Run the kernels of a step that reads histories on rows of nobody, which compiles them: no request waits."""
@@ -91,6 +90,7 @@ class BySlot:
             if read != self._read:  # a plan reads columns where they were when it was made
                 self._read = read
                 self._plans.clear()
+                self._last = (), None
         return bool(self._calls)
 
     def edit(self, logits: torch.Tensor, slots: torch.Tensor, texts: SlotHistories | None = None) -> bool:
@@ -101,9 +101,10 @@ class BySlot:
             slots: int64, the slot of each row, and perhaps of rows behind the batch.
             texts: the rows' histories, if the step reads them.
         """
-        if fused.differentiated(logits) or slots.shape[0] < logits.shape[0]:
+        shape = logits.shape
+        if logits.requires_grad or slots.shape[0] < shape[0]:
             return False
-        key: tuple[Any, ...] = (logits.shape, logits.stride(), logits.dtype, logits.data_ptr() & 15, place())
+        key: tuple[Any, ...] = (shape, logits.stride(), logits.dtype, logits.data_ptr() & 15, place())
         moving: tuple[torch.Tensor, ...] = (logits, slots)
         options: dict[str, Any] = {}
         if texts is not None:
@@ -112,8 +113,9 @@ class BySlot:
             moving += texts[:5] if texts.kind else texts[:3]
             key += texts.width, texts.held.stride(), texts.kind
             options["texts"] = texts
-        plan = self._plans.get(key)
+        plan = self._last[1] if key == self._last[0] else self._plans.get(key)  # comparing is faster than hashing
         if plan is not None:
+            self._last = key, plan
             plan.run(*moving)
             return True
         if not self._kernels["suits"](logits):

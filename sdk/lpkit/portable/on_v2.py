@@ -92,7 +92,6 @@ class V2Binding:
         requests, states = ctx.idx_mapping_np, self._states
         lengths = ctx.seq_lens_upper_bound_np[: len(requests)]
         held = states.all_token_ids.gpu
-        width = outputs = 0
         if own is None:
             width = outputs = padded(max(lengths.tolist()), SHORTEST)  # numpy's takes longer for few requests
             if width > MOST_COMPARED:
@@ -120,8 +119,7 @@ class V2Binding:
         self._find(requests, chosen, ctx)
         history = None
         if self._declared != "none":
-            texts = self._texts(ctx, chosen)
-            history = History(texts, self._index, self._slots, self._declared == "tokens")
+            history = History(self._texts(ctx, chosen), self._index, self._slots, self._declared == "tokens")
         whole = count == len(chosen)
         return Rows(self._index, self._slots, history, self._declared, self._admission.temperature, whole)
 

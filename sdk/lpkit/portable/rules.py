@@ -20,7 +20,6 @@ from lpkit.kernels.recording import MOST_COMPARED, OfSlots, Read, Recorder, Slot
 FLOAT, LONG, INT = (torch.float32, 1), (torch.int64, 1), (torch.int32, 1)
 FLOATS, LONGS, MASKS = (torch.float32, 2), (torch.int64, 2), (torch.uint8, 2)
 
-
 Columns = tuple[tuple[torch.dtype, int], ...]
 _STEPS: list[tuple[Callable[..., Any], Columns, dict[str, Any]]] = []
 """Steps, types and dimensions of their columns, and the other fields of :class:`SlotRule`."""

@@ -1,0 +1,30 @@
+"""Goals of a step's host cost, and the page that shows them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from host_cost.page import Key, goals, write
+
+FOUND = {
+    Key("min-p", "v1", 8, False): {"warm": 3.0, "cold": 9.0, "instructions": 41.0},
+    Key("min-p", "v1", 8, True): {"warm": 5.0, "cold": 8.0, "instructions": 57.0},
+    Key("dry", "v2", 8, False): {"warm": 8.5, "cold": 30.0},
+}
+
+
+def test_a_goal_fails_where_any_quantity_is_more_than_that_of_vllms_own_or_than_a_plugin_may_take() -> None:
+    assert [(goal.holds, goal.own) for goal in goals(FOUND)] == [(False, True), (True, False), (False, False)]
+    slower = {**FOUND[Key("min-p", "v1", 8, True)], "cold": 9.0}
+    assert next(goals({**FOUND, Key("min-p", "v1", 8, True): slower})).holds
+
+
+def test_only_the_measured_section_of_a_page_is_replaced(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# Title\n\n## Measured\n\nstale\n\n## Behind\n\nkept\n", encoding="utf-8")
+    write(page, FOUND)
+    once = page.read_text("utf-8")
+    write(page, FOUND)
+    assert page.read_text("utf-8") == once
+    assert once.startswith("# Title\n\n## Measured\n\nMicro") and once.endswith("no |\n\n## Behind\n\nkept\n")
+    assert "| dry | none, 8.5 | none, 30.0 |  |" in once and "stale" not in once
