@@ -119,21 +119,12 @@ class LP602(Check):
         def state() -> tuple[Any, ...]:
             return torch.get_rng_state().tolist(), random.getstate(), repr(np.random.get_state())
 
-        mine = torch.get_rng_state(), random.getstate(), np.random.get_state()
-        try:
-            # States that a plugin with a fixed seed cannot have left behind.
-            for seed in (torch.manual_seed, random.seed, np.random.seed):
-                seed(int.from_bytes(os.urandom(4), "little"))
-            before, ops = state(), [*mixed_arrivals(4), Step(3)]
-            observed(subject, ops)
-            after, size = state(), subject.setup.max_num_seqs
-            line = after != before and writes.first_writer(
-                subject.plugin.cls, lambda: parts.default_host(subject, size), state, ops
-            )
-        finally:
-            torch.set_rng_state(mine[0])
-            random.setstate(mine[1])
-            np.random.set_state(mine[2])
+        # States that a plugin with a fixed seed cannot have left behind.
+        for seed in (torch.manual_seed, random.seed, np.random.seed):
+            seed(int.from_bytes(os.urandom(4), "little"))
+        before, ops = state(), [*mixed_arrivals(4), Step(3)]
+        observed(subject, ops)
+        after, size = state(), subject.setup.max_num_seqs
         changed = [
             name for name, old, new in zip(("torch", "random", "numpy"), before, after, strict=True) if old != new
         ]
@@ -141,7 +132,9 @@ class LP602(Check):
             summary = f"the plugin drew from the global generator of {' and '.join(changed)}"
             own = " and a ".join(advice.fix(name, self.code) for name in changed)
             fix = f"draw from a {own} of your own, seeded from the request"
-            raise Failed(summary, expected="an unchanged state", got="a changed state", fix=fix, location=line or "")
+            cls = subject.plugin.cls
+            line = writes.first_writer(cls, lambda: parts.default_host(subject, size), state, ops)
+            raise Failed(summary, expected="an unchanged state", got="a changed state", fix=fix, location=line)
         return None
 
 
