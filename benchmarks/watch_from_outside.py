@@ -68,9 +68,9 @@ def main() -> None:
         for switch in ("0", "1"):
             (home / switch).mkdir()
             env = {SWITCH: switch, RUN: str(home / switch), "OMP_NUM_THREADS": "1"}
-            settings = EngineSettings(given.runner, given.rows, 256, given.vocab)
-            engine = EngineProcess(settings, [PLUGIN], sys_path=[SOURCES, HERE, home], env=env)
-            engines.append(stack.enter_context(engine))
+            engine = stack.enter_context(EngineProcess(given.runner, sys_path=[SOURCES, HERE, home], env=env))
+            engine.start(EngineSettings(given.runner, given.rows, 256, given.vocab), [PLUGIN])
+            engines.append(engine)
             engine.generate(requests(64, 0))  # first calls are slow
         ratios: list[list[float]] = [[], []]
         for turn in range(given.rounds):

@@ -68,18 +68,18 @@ def _choose(wanted: Iterable[str], recordable: list[RecordedWorkload]) -> list[R
 
 def _run(chosen: list[RecordedWorkload], output: Path, token_ids: bool) -> None:
     from lpkit_conformance.engine.losses import short
-    from lpkit_conformance.engine.process import Worker
+    from lpkit_conformance.engine.process import EngineProcess
     from lpkit_conformance.engine.recording import record_to
     from lpkit_conformance.engine.tiny import EngineError
 
     try:
         for runner in dict.fromkeys(workload.runner for workload in chosen):
             rewrite_line(f"starting a vLLM engine for the {runner} runner ...")
-            with Worker(runner) as worker:
+            with EngineProcess(runner) as worker:
                 for workload in (w for w in chosen if w.runner == runner):
                     rewrite_line(f"recording {workload.trace_name} ...")
                     path = output / f"{workload.trace_name}.jsonl"
-                    done = worker.call(record_to, workload.trace_name, str(path), token_ids)
+                    done = worker.call(record_to, workload, str(path), token_ids)
                     rewrite_line()
                     typer.echo(f"{path}: {done['steps']} steps, {done['requests']} requests, {done['runner_class']}")
     except EngineError as error:

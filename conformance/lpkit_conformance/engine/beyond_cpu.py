@@ -1,4 +1,4 @@
-"""Features that vLLM's CPU build lacks, switched on in a process that ``tiny.prepare`` has prepared.
+"""Features that vLLM's CPU build lacks, switched on in a process that ``tiny.prepare`` prepares.
 
 Each call holds for the engines that are started in this process from then on; making it again changes nothing.
 """
@@ -6,17 +6,9 @@ Each call holds for the engines that are started in this process from then on; m
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any
-
-
-def allow(extra: Mapping[str, Any]) -> None:
-    """Allow the CPU build what these ``EngineSettings.extra`` ask for."""
-    if extra.get("async_scheduling"):
-        allow_async_scheduling()
-    if extra.get("speculative_config"):
-        accept_integer_masks()
 
 
 @cache
@@ -34,8 +26,26 @@ def allow_async_scheduling() -> None:
 
 
 @cache
-def accept_integer_masks() -> None:
-    """Triton's interpreter insists on bool masks, which the kernels of V2's speculative sampling do not give it."""
+def hasten_interpreter() -> None:
+    """Let Triton's interpreter patch Triton's language once for each function, and not at each launch and each call."""
+    interpreter: Any = importlib.import_module("triton.runtime.interpreter")
+    patch = cache(interpreter._patch_lang)
+    nothing = getattr(interpreter, "_LangPatchScope", lambda: None)  # older ones undo nothing at a launch's end
+
+    def patch_lang(function: Any) -> Any:
+        patch(function)
+        return nothing()
+
+    interpreter._patch_lang = patch_lang
+
+
+@cache
+def mend_interpreter() -> None:
+    """Let Triton's interpreter run all of V2's kernels as a GPU does.
+
+    It insists on bool masks, which the kernels of speculative sampling do not give it, and looks for overflows, which
+    takes a third of a step.
+    """
     interpreter = importlib.import_module("triton.runtime.interpreter")
     builder = interpreter.InterpreterBuilder
     load, store = builder.create_masked_load, builder.create_masked_store
@@ -50,6 +60,8 @@ def accept_integer_masks() -> None:
         return store(self, pointers, value, as_bool(mask), *rest)
 
     builder.create_masked_load, builder.create_masked_store = masked_load, masked_store
+    shared = interpreter.interpreter_builder
+    shared.options = replace(shared.options, sanitize_overflow=False)
 
 
 def separate_decodes(model_runner: Any) -> None:

@@ -15,10 +15,10 @@ from lpkit_conformance.catalogue import chosen, inactive
 from lpkit_conformance.checks.base import Rule, judge
 from lpkit_conformance.codec import encode
 from lpkit_conformance.engine.losses import load_failure, location, short, unloadable
-from lpkit_conformance.engine.process import ProcessLost, RemoteError, Worker, generate
+from lpkit_conformance.engine.process import EngineProcess, ProcessLost, RemoteError, generate
 from lpkit_conformance.engine.requests import following
 from lpkit_conformance.engine.sizes import engine_settings
-from lpkit_conformance.engine.tiny import EngineError, EngineSettings
+from lpkit_conformance.engine.tiny import EngineError, EngineSettings, import_vllm
 from lpkit_conformance.engine_checks.asks import Answer, Ask
 from lpkit_conformance.engine_checks.evidence import Evidence
 from lpkit_conformance.engine_checks.lp9_engine import LP901, LP902, LP904, LP905, EngineCheck
@@ -157,7 +157,7 @@ class _HostRun:
         self.survey: dict[str, Any] = {}
         self.results: list[CheckResult] = []
         self.notes: list[str] = []
-        self._worker: Worker | None = None
+        self._worker: EngineProcess | None = None
         self._stopped = False
         self._seconds: dict[str, float] = {}
         self._results: dict[str, CheckResult] = {}
@@ -192,27 +192,24 @@ class _HostRun:
             raise _NoRunner("it was stopped")
         self.job.progress.started(f"{self.runner.upper()}: importing vLLM", 0, len(STEPS))
         try:
-            # Threads only get in each other's way with a model as small as this.
-            self._worker = Worker(self.runner, env={"OMP_NUM_THREADS": "1"})
+            self._worker = EngineProcess(self.runner)
         except EngineError as error:
             raise _NoRunner(str(error)) from None
         try:
-            version = self._call("import_vllm", seconds=START_SECONDS)
+            version = self._call(import_vllm, seconds=START_SECONDS)
         except EngineError as error:
             raise EngineUnavailable(f"{NEEDED}: {short(error)}") from None
         try:
             self.survey = self._call("survey", self.runner, self.job.target, self.job.path, encode(self.job.plan))
-        except RemoteError as error:
-            if error.kind == "CaseError":
-                raise _Broken(error.message) from None
-            self.survey = {"failure": load_failure(error)}
         except EngineError as error:
+            if isinstance(error, RemoteError) and error.kind == "CaseError":
+                raise _Broken(error.message) from None
             self.survey = {"failure": load_failure(error)}
         self.survey["version"] = version
 
     def _close(self) -> None:
         if self._worker is not None:
-            self._worker.kill()  # an orderly shut-down takes seconds, and there is nothing to save
+            self._worker.close()
             self._worker = None
 
     def _call(self, function: Callable[..., Any] | str, *args: Any, seconds: float | None = None) -> Any:
@@ -318,30 +315,29 @@ class _HostRun:
     def _start_with_plugin(self) -> None:
         wanted = engine_settings(self.runner, self.job.plan)
         try:
-            info = self._start_as_it_may(wanted)
+            self.runner_class = self._start_as_it_may(wanted)
         except EngineError as error:
             # Whose fault is it? An engine without the plugin tells.
             if isinstance(error, ProcessLost):
                 self._reopen()
             with self._our_step(LP901):
-                self.runner_class = self._call("start", wanted, False, seconds=self._start_limit)["runner_class"]
+                self.runner_class = self._call("start", wanted, False, seconds=self._start_limit)
             raise error
-        self.runner_class = info["runner_class"]
 
-    def _start_as_it_may(self, wanted: EngineSettings) -> dict[str, str]:
+    def _start_as_it_may(self, wanted: EngineSettings) -> str:
         """Start the engine with the plugin, without drafts where vLLM or the plugin, which may, refuses these."""
         start = partial(self._call, "start", seconds=self._start_limit)
         try:
-            info: dict[str, str] = start(wanted, True)
+            runner_class: str = start(wanted, True)
         except RemoteError as error:
             lacking = NO_DRAFTS in error.message
             if not (lacking or error.kind == "ValueError") or "speculative_config" not in wanted.extra:
                 raise
             rest = {name: value for name, value in wanted.extra.items() if name != "speculative_config"}
-            info = start(replace(wanted, extra=rest), True)
+            runner_class = start(replace(wanted, extra=rest), True)
             who = f"vLLM {self.survey['version']}" if lacking else "the plugin"
             self.notes.append(f"the engine runs without drafts: {who} refuses them ({short(error)})")
-        return info
+        return runner_class
 
     @contextmanager
     def _our_step(self, check: type[EngineCheck]) -> Iterator[None]:

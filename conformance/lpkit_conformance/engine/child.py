@@ -20,7 +20,7 @@ from lpkit.interfaces.lookup import GROUP
 
 from lpkit_conformance import traces
 from lpkit_conformance.codec import decode
-from lpkit_conformance.engine import beyond_cpu, following, played, process, tiny, traced
+from lpkit_conformance.engine import beyond_cpu, following, played, process, traced
 from lpkit_conformance.engine import requests as workloads
 from lpkit_conformance.engine.model import exact_rows
 from lpkit_conformance.engine.process import generate
@@ -54,11 +54,6 @@ def _session() -> Session:
     """The plugin's session, which ``survey`` opened."""
     assert _state.session is not None
     return _state.session
-
-
-def import_vllm() -> str:
-    """vLLM's version. Raises EngineError when it cannot be imported."""
-    return str(tiny.import_vllm().__version__)
 
 
 def survey(runner: Runner, target: str, path: list[str], told: dict[str, Any]) -> dict[str, Any]:
@@ -121,9 +116,8 @@ def _hide_installed() -> None:
             vars(module)["entry_points"] = entry_points
 
 
-def start(settings: EngineSettings, with_plugin: bool) -> dict[str, str]:
-    """Start an engine for the plan, in place of the one that is running. Raises what the engine raises."""
-    beyond_cpu.allow(settings.extra)
+def start(settings: EngineSettings, with_plugin: bool) -> str:
+    """Start an engine for the plan, as :func:`.process.start` does."""
     drafts = "speculative_config" in settings.extra
     _state.told = _options(settings.extra)
     if not drafts:  # vLLM's own does not go with them
@@ -134,12 +128,10 @@ def start(settings: EngineSettings, with_plugin: bool) -> dict[str, str]:
         given = {"tokenizer": _tokenizer(settings.vocab_size), "hf_overrides": dict(_session().plan.model)}
         settings = replace(settings, extra={**settings.extra, **given, "skip_tokenizer_init": False})
     listeners = [_listener()] if _session().plan.trace else []
-    info = process.start(settings, [_session().cls, *listeners] if with_plugin else ())
-    engine = process.running()
-    engine.remove_model()
+    runner_class = process.start(settings, [_session().cls, *listeners] if with_plugin else ())
     if _state.runner == V1 or drafts:
-        engine.follow_texts()
-    return info
+        process.running().follow_texts()
+    return runner_class
 
 
 def _tokenizer(vocab_size: int) -> str:
@@ -258,7 +250,7 @@ def reference(tokens: dict[str, list[int]], asks: dict[str, Ask]) -> dict[str, E
 
 def model_rounds() -> bool:
     """True if the running engine, which has no plugin, gives different logits than the model should have."""
-    asks = workloads.make(_state.runner, [Case()], False, [], _vocab_size(), 0).batches[0]
+    asks = workloads.make(_state.runner, [Case()], False, [], _session().plan.vocab_size, 0).batches[0]
     answers = generate(tuple(replace(ask, params={**ask.params, "temperature": 0.0}) for ask in asks))
     return any(
         not np.array_equal(answers[ask.request_id].rows, _model_rows(ask, answers[ask.request_id].token_ids))
@@ -269,7 +261,7 @@ def model_rounds() -> bool:
 
 def hint() -> str:
     """Explain why the plugin changed nothing, as far as the arguments tell."""
-    return str(_session().hint())
+    return _session().hint()
 
 
 def _expected(ask: Ask, tokens: list[int]) -> Expected:
@@ -279,7 +271,7 @@ def _expected(ask: Ask, tokens: list[int]) -> Expected:
 
 def _model_rows(ask: Ask, tokens: list[int]) -> Any:
     """The model's logits float32 ``[tokens, vocab]`` at every position of an answer."""
-    return exact_rows(_vocab_size(), [ask.prompt_token_ids[-1], *tokens[:-1]]).numpy()
+    return exact_rows(_session().plan.vocab_size, [ask.prompt_token_ids[-1], *tokens[:-1]]).numpy()
 
 
 def _processed(ask: Ask, tokens: list[int], raw: Any, with_plugin: bool) -> Any:
@@ -317,8 +309,3 @@ def _processed(ask: Ask, tokens: list[int], raw: Any, with_plugin: bool) -> Any:
         assert step.processed is not None
         found.append(step.processed[0].float().clone())
     return torch.stack(found).numpy()
-
-
-def _vocab_size() -> int:
-    size: int = _session().plan.vocab_size
-    return size

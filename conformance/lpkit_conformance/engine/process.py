@@ -1,7 +1,8 @@
 """An engine in a child process, so that both runners can be used from one program.
 
-    with EngineProcess(EngineSettings("v2"), ["my_plugin:MyProcessor"], sys_path=[folder]) as engine:
-        print(engine.info["runner_class"])
+    with EngineProcess("v2", sys_path=[folder]) as engine:
+        engine.start(EngineSettings("v2"), ["my_plugin:MyProcessor"])
+        print(engine.runner_class)
         answers = engine.generate([Ask("a", (1, 2, 3), {"max_tokens": 5, "extra_args": {...}}, logits=True)])
 
 The child is a :class:`lpkit_conformance.processes.supervise.Child`, prepared before it imports anything of vLLM. Each
@@ -16,33 +17,17 @@ import pickle
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from lpkit_conformance.engine.tiny import EngineError, EngineSettings, TinyEngine, prepare
 from lpkit_conformance.engine_checks.asks import Answer, Ask
 from lpkit_conformance.processes.child import Parent, resolve
-from lpkit_conformance.processes.supervise import Child, Lost, import_path
+from lpkit_conformance.processes.supervise import ONE_THREAD, Child, Lost, import_path
 from lpkit_conformance.vllm_api.runners import Runner
 from lpkit_conformance.watch import QUARANTINE, SWITCH
 
 START_TIMEOUT = 300.0
-CLOSE_TIMEOUT = 20.0
-
-
-@dataclass(frozen=True)
-class ClassRef:
-    """``module:Class``, imported in the child and passed to the engine as a class object, not as a string."""
-
-    target: str
-
-    def resolve(self) -> type:
-        """Import it. Raises ImportError, AttributeError, or TypeError when it is not a class."""
-        cls = resolve(self.target)
-        if not isinstance(cls, type):
-            raise TypeError(f"{self.target} is not a class")
-        return cls
 
 
 class RemoteError(EngineError):
@@ -61,8 +46,8 @@ class ProcessLost(EngineError):
         self.loss = loss
 
 
-class Worker:
-    """A process that is prepared for one runner and calls functions: the ground that engines stand on.
+class EngineProcess:
+    """A process that is prepared for one runner, calls functions, and holds one engine at a time.
 
     ``sys_path``: folders put first on the child's ``sys.path``; a folder with a ``*.dist-info`` makes an installed
     plugin of what it describes. ``env``: variables set before vLLM is imported. ``log``: file for what the engine
@@ -77,13 +62,13 @@ class Worker:
         env: Mapping[str, str] | None = None,
         log: Path | None = None,
     ) -> None:
-        # A server's watcher and quarantine have no part in a check.
-        self._child = Child(f"{__name__}:serve", {SWITCH: "", QUARANTINE: "", **(env or {})}, log)
+        # A server's watcher and quarantine have no part in a check, and threads only get in each other's way.
+        self._child = Child(f"{__name__}:serve", {SWITCH: "", QUARANTINE: "", **ONE_THREAD, **(env or {})}, log)
         try:
             self._ask([*(str(path) for path in sys_path), *import_path()], START_TIMEOUT)
             self.call(prepare, runner)
         except BaseException:
-            self.kill()
+            self.close()
             raise
 
     def call(self, function: Callable[..., Any] | str, *args: Any, timeout: float = START_TIMEOUT) -> Any:
@@ -105,55 +90,21 @@ class Worker:
         try:
             return self._child.call(job, timeout)
         except Lost as loss:
-            self.kill()
+            self.close()
             raise ProcessLost(loss) from None
 
-    def kill(self) -> None:
-        """End the child and all that it has started, at once."""
-        self._child.end()
+    def start(self, settings: EngineSettings, logits_processors: Sequence[str | type] = ()) -> None:
+        """Start an engine in place of the one that runs there.
 
-    def close(self) -> None:
-        """Let the child clean up, then end it; a second call does nothing."""
-        self._child.finish(CLOSE_TIMEOUT)
+        ``logits_processors``: ``module:Class`` strings (loaded by vLLM), or classes, which are pickled by their names.
 
-    def __enter__(self) -> Worker:
-        return self
+        Raises RemoteError with the engine's own error.
+        """
+        self.runner_class: str = self.call(start, settings, tuple(logits_processors))
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None and not issubclass(kind, Exception):
-            self.kill()  # interrupted: do not wait for a shut-down
-        else:
-            self.close()
-
-
-class EngineProcess(Worker):
-    """A ``TinyEngine`` in a child process: what the engine tests use.
-
-    ``logits_processors``: ``module:Class`` strings (loaded by vLLM), ``ClassRef`` objects (passed as classes) or
-    classes that can be pickled. An engine that does not start raises RemoteError with the engine's own error.
-    """
-
-    def __init__(
-        self,
-        settings: EngineSettings,
-        logits_processors: Sequence[str | type | ClassRef] = (),
-        *,
-        sys_path: Sequence[str | Path] = (),
-        env: Mapping[str, str] | None = None,
-        log: Path | None = None,
-    ) -> None:
-        super().__init__(settings.runner, sys_path=sys_path, env=env, log=log)
-        try:
-            self.restart(settings, logits_processors)
-        except BaseException:
-            self.close()
-            raise
-
-    def restart(self, settings: EngineSettings, logits_processors: Sequence[str | type | ClassRef] = ()) -> None:
-        """Stop the engine and start another on the same runner; saves importing vLLM again (about 5 s)."""
-        self.settings = settings
-        #: {"version": ..., "runner": "v1" or "v2", "runner_class": full name}, as found in the child
-        self.info: dict[str, str] = self.call(start, settings, tuple(logits_processors))
+    def stop(self) -> None:
+        """End the engine that runs there, if one does."""
+        self.call(stop)
 
     def generate(self, asks: Iterable[Ask], timeout: float = START_TIMEOUT) -> dict[str, Answer]:
         """``TinyEngine.generate`` in the child."""
@@ -164,8 +115,15 @@ class EngineProcess(Worker):
         """``function(engine, *args)`` in the child, with the ``TinyEngine``; its answer must pickle."""
         return self.call(_inspect, function, args)
 
+    def close(self) -> None:
+        """End the child and all that it has started, at once: an orderly shut-down would take seconds."""
+        self._child.end()
+
     def __enter__(self) -> EngineProcess:
         return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 # The child's side.
@@ -182,9 +140,6 @@ def serve(parent: Parent) -> None:
         except BaseException as error:
             answer = {"kind": type(error).__name__, "message": str(error), "details": traceback.format_exc()}
         parent.answer(answer)
-    # The process ends with everything in it; an orderly shut-down would take seconds.
-    if _engine is not None:
-        _engine.remove_model()
 
 
 def _pack(value: Any) -> str:
@@ -195,16 +150,20 @@ def _unpack(text: str) -> Any:
     return pickle.loads(base64.b64decode(text))
 
 
-def start(settings: EngineSettings, logits_processors: Sequence[str | type | ClassRef]) -> dict[str, str]:
-    """Start an engine in place of the one that runs in this process; its ``info``. Raises what the engine raises."""
+def start(settings: EngineSettings, logits_processors: Sequence[str | type]) -> str:
+    """Start an engine in place of the one that runs in this process; its runner's class. Raises what it raises."""
+    global _engine
+    stop()
+    _engine = TinyEngine(settings, logits_processors)
+    return _engine.runner_class
+
+
+def stop() -> None:
+    """End the engine of this process, if one runs."""
     global _engine
     if _engine is not None:
         engine, _engine = _engine, None
         engine.close()
-    prepare(settings.runner)
-    resolved = [item.resolve() if isinstance(item, ClassRef) else item for item in logits_processors]
-    _engine = TinyEngine(settings, resolved)
-    return _engine.info
 
 
 def generate(asks: tuple[Ask, ...]) -> dict[str, Answer]:

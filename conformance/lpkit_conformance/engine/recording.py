@@ -8,23 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from lpkit_conformance.engine import beyond_cpu
-from lpkit_conformance.engine.recorded_workloads import WORKLOADS, RecordedWorkload
+from lpkit_conformance.engine.recorded_workloads import RecordedWorkload
 from lpkit_conformance.engine.tiny import TinyEngine, import_vllm, prepare
 from lpkit_conformance.traces import EngineInfo, Trace, validate, write
 from lpkit_conformance.vllm_api.runners import V1
 
 
-def record(name: str, verbatim: bool = False) -> Trace:
-    """Run the workload called ``name`` (such as ``"v1_churn"``) in this process and return its trace, validated.
+def record(workload: RecordedWorkload, verbatim: bool = False) -> Trace:
+    """Run the workload in this process, in which no engine runs, and return its trace, validated.
 
-    Raises KeyError for an unknown workload, EngineError when there is no engine, TraceError when the engine did
-    something that the schema cannot express.
+    Raises EngineError when there is no engine, TraceError when the engine did something that the schema cannot express.
     """
-    return record_workload(WORKLOADS[name], verbatim)
-
-
-def record_workload(workload: RecordedWorkload, verbatim: bool = False) -> Trace:
-    """The same for a workload that does not ship."""
     prepare(workload.runner)
     trace = _batch(workload) if workload.settings is None else _engine(workload)
     if not verbatim:
@@ -33,9 +27,9 @@ def record_workload(workload: RecordedWorkload, verbatim: bool = False) -> Trace
     return trace
 
 
-def record_to(name: str, path: str, verbatim: bool = False) -> dict[str, Any]:
+def record_to(workload: RecordedWorkload, path: str, verbatim: bool = False) -> dict[str, Any]:
     """``record`` and write to ``path``; what was recorded, for a progress line."""
-    trace = record(name, verbatim)
+    trace = record(workload, verbatim)
     write(trace, Path(path))
     return {"steps": len(trace.steps), "requests": len(trace.requests), "runner_class": trace.engine.runner_class}
 
@@ -44,7 +38,6 @@ def _engine(workload: RecordedWorkload) -> Trace:
     settings = workload.settings
     assert settings is not None
     import_vllm()
-    beyond_cpu.allow(settings.extra)
     # Only now, in the prepared process, may vLLM be imported.
     recorders = importlib.import_module("lpkit_conformance.engine.recorders")
     v1 = workload.runner == V1

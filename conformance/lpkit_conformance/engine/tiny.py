@@ -21,15 +21,21 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from lpkit_conformance.engine import following, model
+from lpkit_conformance.engine import beyond_cpu, following, model
 from lpkit_conformance.engine_checks.asks import Answer, Ask
 from lpkit_conformance.vllm_api.runners import V1, V2, Runner
 
-# The class that gives each runner away, CPU and GPU workers alike: they all derive from it.
-RUNNER_MODULES: Mapping[str, Runner] = {
-    "vllm.v1.worker.gpu_model_runner": V1,
-    "vllm.v1.worker.gpu.model_runner": V2,
+RUNNER_MODULES: Mapping[Runner, str] = {
+    V1: "vllm.v1.worker.gpu_model_runner",
+    V2: "vllm.v1.worker.gpu.model_runner",
 }
+"""Modules of the classes from which all model runners derive, on CPUs as on GPUs."""
+
+SMALL_BLOCK = 16
+"""Tokens; vLLM's blocks on a CPU are larger."""
+
+MOST_BLOCKS = 1024
+"""An engine whose requests fit into so many blocks gets no more: filling vLLM's GiB takes as long as a start."""
 
 _ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
@@ -117,6 +123,8 @@ def _register_interpreter_backend() -> None:
     except ImportError as error:
         raise EngineError(f"the V2 runner needs Triton's interpreter: {error}") from error
     backends.backends["cpu"] = backends.Backend(compiler=None, driver=_InterpreterDriver)
+    beyond_cpu.hasten_interpreter()
+    beyond_cpu.mend_interpreter()
 
 
 def _answer_for_vllm() -> None:
@@ -150,10 +158,11 @@ class _InterpreterDriver:
 
 
 @cache
-def import_vllm() -> Any:
-    """vLLM with what an engine needs of it. Raises EngineError when it cannot be imported.
+def import_vllm() -> str:
+    """Import what an engine needs of vLLM, and return vLLM's version. Raises EngineError when it cannot be imported.
 
-    What was imported stays: looking for garbage in it takes seconds, during the imports and whenever an engine starts.
+    What was imported stays: looking for garbage in it takes seconds, during the imports and, where vLLM thaws it and
+    freezes it again, whenever an engine starts or ends. From here on vLLM does not.
     """
     collects = gc.isenabled()
     gc.disable()
@@ -166,7 +175,8 @@ def import_vllm() -> Any:
         if collects:
             gc.enable()
     gc.freeze()
-    return vllm
+    vars(gc).update(freeze=lambda: None, unfreeze=lambda: None)
+    return str(vllm.__version__)
 
 
 class TinyEngine:
@@ -178,15 +188,14 @@ class TinyEngine:
 
     def __init__(self, settings: EngineSettings, logits_processors: Sequence[str | type] = ()) -> None:
         prepare(settings.runner)
-        vllm = import_vllm()
+        self.version = import_vllm()
+        if settings.extra.get("async_scheduling"):
+            beyond_cpu.allow_async_scheduling()
+        vllm = importlib.import_module("vllm")
         self._sampling_params = vllm.SamplingParams
         self._texts: dict[str, tuple[int, ...]] | None = None
         self.settings = settings
-        self.version: str = vllm.__version__
-        self._folder = tempfile.TemporaryDirectory(prefix="lpkit-engine-", ignore_cleanup_errors=True)
-        model.write(Path(self._folder.name), settings.vocab_size, settings.max_model_len, settings.exact)
         arguments: dict[str, Any] = {
-            "model": self._folder.name,
             "skip_tokenizer_init": True,
             "dtype": "float32",
             "enforce_eager": True,
@@ -199,6 +208,9 @@ class TinyEngine:
             "logprobs_mode": settings.logprobs_mode,
             "seed": settings.seed,
         }
+        blocks = 2 * settings.max_num_seqs * (settings.max_model_len // SMALL_BLOCK + 1)
+        if blocks <= MOST_BLOCKS:
+            arguments["num_gpu_blocks_override"] = blocks
         for name in ("max_num_batched_tokens", "num_gpu_blocks_override", "block_size"):
             if (value := getattr(settings, name)) is not None:
                 arguments[name] = value
@@ -206,7 +218,9 @@ class TinyEngine:
             arguments["logits_processors"] = list(logits_processors)
         arguments.update(settings.extra)
         try:
-            self.llm: Any = vllm.LLM(**arguments)
+            with tempfile.TemporaryDirectory(prefix="lpkit-engine-", ignore_cleanup_errors=True) as folder:
+                model.write(Path(folder), settings.vocab_size, settings.max_model_len, settings.exact)
+                self.llm: Any = vllm.LLM(**{"model": folder, **arguments})
             self.model_runner: Any = self.llm.llm_engine.model_executor.driver_worker.worker.model_runner
             self._check_runner()
         except BaseException:
@@ -214,18 +228,11 @@ class TinyEngine:
             raise
 
     def _check_runner(self) -> None:
-        if self.runner != self.settings.runner:
+        bases = {base.__module__ for base in type(self.model_runner).__mro__}
+        if RUNNER_MODULES[self.settings.runner] not in bases:
             raise EngineError(
                 f"asked for the {self.settings.runner} runner, but vLLM {self.version} runs {self.runner_class}"
             )
-
-    @property
-    def runner(self) -> str:
-        """ "v1" or "v2", from the class vLLM really constructed; "unknown" for any other."""
-        for base in type(self.model_runner).__mro__:
-            if base.__module__ in RUNNER_MODULES:
-                return RUNNER_MODULES[base.__module__]
-        return "unknown"
 
     @property
     def runner_class(self) -> str:
@@ -233,14 +240,10 @@ class TinyEngine:
         cls = type(self.model_runner)
         return f"{cls.__module__}.{cls.__qualname__}"
 
-    @property
-    def info(self) -> dict[str, str]:
-        return {"version": self.version, "runner": self.runner, "runner_class": self.runner_class}
-
     def follow_texts(self) -> None:
         """Let requests follow ``Ask.text``: on V1, and with drafts; otherwise V2 does by ``following.replay``."""
         self._texts = {}
-        (following.follow if self.runner == V1 else following.follow_drafts)(self.model_runner, self._texts)
+        (following.follow if self.settings.runner == V1 else following.follow_drafts)(self.model_runner, self._texts)
 
     def submit(self, ask: Ask) -> str | None:
         """Send a request; the engine's reason when it is refused, else None."""
@@ -330,11 +333,6 @@ class TinyEngine:
         gc.collect()
         with contextlib.suppress(Exception):
             importlib.import_module("vllm.distributed.parallel_state").cleanup_dist_env_and_memory()
-        self.remove_model()
-
-    def remove_model(self) -> None:
-        """Delete the model's folder; a running engine does not need it any more."""
-        self._folder.cleanup()
 
     def __enter__(self) -> TinyEngine:
         return self

@@ -190,14 +190,6 @@ class Child:
                 raise self._lost("hang", what, f"took longer than {seconds:g} s")
             time.sleep(min(POLL_SECONDS, 0.001 + (now - begun) / 20))
 
-    def finish(self, seconds: float) -> None:
-        """Send no more jobs, and wait for the process to end by itself; then end what is left."""
-        assert self._process.stdin is not None
-        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-            self._process.stdin.close()
-            self._process.wait(seconds)
-        self.end()
-
     def end(self) -> None:
         """End it and everything that it has started; a second call does nothing."""
         if self._events.closed:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from lpkit_conformance.engine import process
-from lpkit_conformance.engine.process import ProcessLost, RemoteError, Worker
+from lpkit_conformance.engine.process import EngineProcess, ProcessLost, RemoteError
 from lpkit_conformance.engine.tiny import EngineError
 from lpkit_conformance.engine_checks.asks import Answer, Ask
 from pids import ends, runs
@@ -63,15 +63,15 @@ def starts():
 
 
 @pytest.fixture
-def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Worker]:
+def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[EngineProcess]:
     """Prepared for a vLLM that is a file without anything in it."""
     (tmp_path / "vllm.py").write_text("", encoding="utf-8")
     (tmp_path / "functions.py").write_text(FUNCTIONS, encoding="utf-8")
-    with Worker("v1", sys_path=[tmp_path], env={"ONLY_THERE": "1"}) as worker:
+    with EngineProcess("v1", sys_path=[tmp_path], env={"ONLY_THERE": "1"}) as worker:
         yield worker
 
 
-def test_calls_are_answered_with_arrays_and_our_own_classes(worker: Worker) -> None:
+def test_calls_are_answered_with_arrays_and_our_own_classes(worker: EngineProcess) -> None:
     (item,) = worker.call("functions:rows", Ask("a", (1, 2))).items()
     assert item[0] == "a"
     np.testing.assert_array_equal(item[1], np.arange(3, dtype=np.float32))
@@ -79,7 +79,7 @@ def test_calls_are_answered_with_arrays_and_our_own_classes(worker: Worker) -> N
     assert worker.call("os:getenv", "ONLY_THERE") == "1"
 
 
-def test_what_is_raised_there_is_raised_here_with_its_traceback(worker: Worker) -> None:
+def test_what_is_raised_there_is_raised_here_with_its_traceback(worker: EngineProcess) -> None:
     with pytest.raises(RemoteError, match="LookupError: not there") as caught:
         worker.call("functions:fails")
     assert (caught.value.kind, caught.value.message) == ("LookupError", "not there")
@@ -89,7 +89,7 @@ def test_what_is_raised_there_is_raised_here_with_its_traceback(worker: Worker) 
     assert worker.call("os:getenv", "ONLY_THERE") == "1"
 
 
-def test_an_exit_is_told_with_its_code_and_its_line(worker: Worker) -> None:
+def test_an_exit_is_told_with_its_code_and_its_line(worker: EngineProcess) -> None:
     with pytest.raises(ProcessLost, match=r"^the process ended with exit code 4$") as caught:
         worker.call("functions:exits", 4)
     assert "in exits" in caught.value.loss.stacks
@@ -97,7 +97,7 @@ def test_an_exit_is_told_with_its_code_and_its_line(worker: Worker) -> None:
         worker.call("os:getenv", "ONLY_THERE")
 
 
-def test_a_call_that_does_not_come_back_is_ended(worker: Worker) -> None:
+def test_a_call_that_does_not_come_back_is_ended(worker: EngineProcess) -> None:
     worker.call("os:getpid")
     with pytest.raises(ProcessLost, match=r"^the engine's process took longer than 0\.5 s$") as caught:
         worker.call("functions:hangs", timeout=0.5)
@@ -105,7 +105,7 @@ def test_a_call_that_does_not_come_back_is_ended(worker: Worker) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="forks, and reads /proc")
-def test_a_plugin_may_have_processes_of_its_own_which_end_with_the_engine(worker: Worker) -> None:
+def test_a_plugin_may_have_processes_of_its_own_which_end_with_the_engine(worker: EngineProcess) -> None:
     assert worker.call("functions:forks") == 0
     pids = worker.call("functions:starts")
     assert all(map(runs, pids))
@@ -119,5 +119,5 @@ def test_an_environment_without_vllm_is_told_and_nothing_is_left(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr(process, "import_path", lambda: [entry for entry in sys.path if "site-packages" not in entry])
     with pytest.raises(EngineError, match="vLLM is not installed"):
-        Worker("v1")
+        EngineProcess("v1")
     assert not list(tmp_path.iterdir())

@@ -47,8 +47,8 @@ def test_jobs_follow_one_another_and_each_has_its_answer() -> None:
             ["second"],
             None,
         ]
-        child.finish(SECONDS)
-        with pytest.raises(Lost, match="exit code 0"):
+        child.end()
+        with pytest.raises(Lost, match="ended by SIGKILL"):
             child.call("too late", SECONDS)
     assert others == [{"event": "heard"}] * 3
 

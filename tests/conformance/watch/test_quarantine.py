@@ -230,5 +230,5 @@ def test_conformance_knows_nothing_of_it(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(process, "Child", child)
     with pytest.raises(Stop):
-        process.Worker("v1")
+        process.EngineProcess("v1")
     assert given[0][QUARANTINE] == ""
