@@ -5,9 +5,8 @@ where V2 loads no processors, every test with "v2" in its name or its parameters
 
 How to test a plugin on the real engine (see ``lpkit_conformance.engine`` for the classes):
 
-    def test_something(engines):                      # or start EngineProcess yourself, as a module fixture
-        engine = engines("v2", ["my_plugin:MyProcessor"], sys_path=[folder_of_my_plugin])
-        assert engine.info["runner"] == "v2"          # the class vLLM really runs is in info["runner_class"]
+    def test_something(engines):
+        engine = engines("v2", ["my_plugin:MyProcessor"], [folder_of_my_plugin])
         answers = engine.generate([
             Ask("on", (1, 2, 3), {"max_tokens": 5, "temperature": 0.0, "extra_args": {"my_arg": 1}}, logits=True),
             Ask("off", (1, 2, 3), {"max_tokens": 5, "temperature": 0.0}, at=2, logits=True),
@@ -15,12 +14,11 @@ How to test a plugin on the real engine (see ``lpkit_conformance.engine`` for th
         answers["on"].token_ids, answers["on"].rows   # [5, vocab] raw logits, before any processor
         answers["on"].error                           # "ValueError: ..." when the engine refused it
 
-Three ways to load: an entry point (``installed`` below, or any folder with a dist-info, in ``sys_path``), an FQCN
-(``"module:Class"``), a class object (``ClassRef("module:Class")``). Settings go in ``EngineSettings(runner, ...)``:
-``logprobs_mode="processed_logits"`` shows rows after all processors; ``max_num_batched_tokens=32`` gives chunked
-prefill; ``num_gpu_blocks_override=9, block_size=32, max_model_len=96`` gives preemption. Never give a
-request a ``seed`` together with chunked prefill: that kills a V1 engine on a CPU. An engine costs about 10 s,
-``engine.restart(...)`` in the same process about 4 s: share them.
+Three ways to load: an entry point (``installed`` below, or any folder with a dist-info), an FQCN (``"module:Class"``),
+a class object. Settings go in ``EngineSettings(runner, ...)``: ``logprobs_mode="processed_logits"`` shows rows after
+all processors; ``max_num_batched_tokens=32`` gives chunked prefill; ``num_gpu_blocks_override=9, block_size=32,
+max_model_len=96`` gives preemption. Never give a request a ``seed`` together with chunked prefill: that kills a V1
+engine on a CPU. A process costs about 8 s of a core, another engine in it about 1 s, and the same engine again nothing.
 """
 
 from __future__ import annotations
@@ -38,8 +36,8 @@ from lpkit_conformance.engine.process import EngineProcess
 from lpkit_conformance.engine.tiny import EngineSettings
 from lpkit_conformance.vllm_api.runners import V1, V2, Runner
 
-PROBES = Path(__file__).parent / "probes"
-sys.path.insert(0, str(Path(__file__).parent / "helpers"))
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE / "helpers"), str(HERE / "probes"), *map(str, HERE.parents[1].glob("reference_plugins/*/src"))]
 
 NEWER = "needs vLLM"
 
@@ -93,43 +91,74 @@ def runners() -> tuple[Runner, ...]:
     return (V1,) if is_before(_release(), V2_PROCESSORS_SINCE) else (V1, V2)
 
 
-@pytest.fixture(scope="module")
-def engines() -> Iterator[Engines]:
-    """``engines(runner or settings, processors, sys_path=..., env=...)``: an engine that ends with the module.
+class SharedEngine(EngineProcess):
+    """The one process of a runner, until a test ends it.
 
-    ``tests/engine/probes`` is on the child's path too.
+    ``serving``: what its engine was started with; None if a test started another.
     """
-    running: list[EngineProcess] = []
+
+    serving: Any = None
+    ended = False
+
+    def start(self, settings: EngineSettings, logits_processors: Sequence[str | type] = ()) -> None:
+        self.serving = None
+        super().start(settings, logits_processors)
+
+    def stop(self) -> None:
+        self.serving = None
+        super().stop()
+
+    def close(self) -> None:
+        self.ended = True
+        super().close()
+
+
+@pytest.fixture(scope="session")
+def processes() -> Iterator[Callable[[Runner], SharedEngine]]:
+    """``processes(runner)``: the process in which all tests start their engines of this runner."""
+    running: dict[Runner, SharedEngine] = {}
+
+    def process(runner: Runner) -> SharedEngine:
+        if runner not in running or running[runner].ended:
+            running[runner] = SharedEngine(runner)
+        return running[runner]
+
+    yield process
+    for engine in running.values():
+        engine.close()
+
+
+@pytest.fixture(scope="session")
+def engines(processes: Callable[[Runner], SharedEngine]) -> Engines:
+    """``engines(runner or settings, processors, folders)``: an engine; if the last one was started so, that one.
+
+    Plugins that are installed in ``folders`` are installed there, and modules in them can be imported.
+    """
 
     def start(
-        settings: str | EngineSettings,
-        processors: Sequence[Any] = (),
-        sys_path: Sequence[Path] = (),
-        **options: Any,
+        settings: Runner | EngineSettings, processors: Sequence[str | type] = (), folders: Sequence[Path] = ()
     ) -> EngineProcess:
-        if isinstance(settings, str):
-            settings = EngineSettings(settings)  # type: ignore[arg-type]
-        engine = EngineProcess(settings, processors, sys_path=[PROBES, *sys_path], **options)
-        running.append(engine)
+        settings = settings if isinstance(settings, EngineSettings) else EngineSettings(settings)
+        engine = processes(settings.runner)
+        wanted = settings, tuple(processors), tuple(folders)
+        if engine.serving != wanted:
+            engine.call("plugin_probes:place", tuple(map(str, folders)))
+            engine.start(settings, processors)
+            assert engine.inspect("plugin_probes:is_async") == bool(settings.extra.get("async_scheduling"))
+            engine.serving = wanted
         return engine
 
-    yield start
-    for engine in running:
-        engine.close()
+    return start
 
 
 @pytest.fixture
 def installed(tmp_path: Path) -> Callable[..., Path]:
     """``installed("my-plugin", my_entry="module:Class")``: a folder that makes ``sys_path`` look pip-installed."""
+    from site_folder import Site  # not in the copy that test_no_skips.py makes of this file
 
     def install(distribution: str, **entry_points: str) -> Path:
-        folder = tmp_path / f"{distribution.replace('-', '_')}-1.0.dist-info"
-        folder.mkdir()
-        (folder / "METADATA").write_text(
-            f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.0\n", encoding="utf-8"
-        )
-        lines = [f"{name} = {target}\n" for name, target in entry_points.items()]
-        (folder / "entry_points.txt").write_text("[vllm.logits_processors]\n" + "".join(lines), encoding="utf-8")
+        lines = (f"{name} = {target}" for name, target in entry_points.items())
+        Site(tmp_path).dist(distribution, entry_points="\n".join(lines))
         return tmp_path
 
     return install

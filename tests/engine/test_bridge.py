@@ -7,6 +7,7 @@ speculative decoding. What each request should have chosen is worked out from th
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,14 +19,15 @@ from lpkit_cli.scaffold.naming import names_for
 from lpkit_cli.scaffold.wrapping import context
 from lpkit_conformance.discovery import bridgeable
 from lpkit_conformance.discovery.releases import Release
+from lpkit_conformance.engine.process import EngineProcess
 from lpkit_conformance.engine.tiny import EngineSettings
 from lpkit_conformance.engine_checks.asks import Answer, Ask
 from rules import STAIRS, chosen, make_ask
-from unusual_engines import UnusualEngine, crowded, drafting
+from unusual_engines import crowded, drafting
 
 pytestmark = pytest.mark.engine
 
-PROBES = Path(__file__).parent / "probes"
+Engines = Callable[..., EngineProcess]
 OF_OTHERS = ("AscendByCallable", "Repetition", "ForcedWords")
 NAMES = ("TargetToken", "Weary", "Ascend", "MinP", "LogitBias", "MinTokens", *OF_OTHERS)
 TARGETS = [f"bridge_probes:{name}" for name in NAMES]
@@ -70,22 +72,21 @@ class Run:
 
 
 @pytest.fixture(scope="module", params=["v1", "v2", "v2 with drafts"])
-def run(request: pytest.FixtureRequest, release: Release | None) -> Run:
+def run(request: pytest.FixtureRequest, engines: Engines, release: Release | None) -> Run:
     asks = workload(pieces="drafts" not in request.param)
     bad = _ask("refused", 3, 3, old_target="three")
     drafts = "drafts" in request.param
     # With drafts 6 requests of 4 rows each: more rows than a V1 class has room for.
     with_drafts = EngineSettings("v2", max_num_seqs=6, extra={"speculative_config": drafting(release)})
     settings = with_drafts if drafts else crowded(request.param)
-    with UnusualEngine(settings, TARGETS, sys_path=[PROBES]) as engine:
-        assert engine.info["runner"] == request.param[:2]
-        engine.inspect("plugin_probes:watch")
-        if drafts:
-            engine.inspect("plugin_probes:count_drafts")
-        answers = engine.generate([*asks, bad])
-        seen = engine.inspect("plugin_probes:seen")
-        calls = engine.inspect("plugin_probes:calls") if drafts else []
-        processors = engine.inspect("plugin_probes:processors")
+    engine = engines(settings, TARGETS)
+    engine.inspect("plugin_probes:watch")
+    if drafts:
+        engine.inspect("plugin_probes:count_drafts")
+    answers = engine.generate([*asks, bad])
+    seen = engine.inspect("plugin_probes:seen")
+    calls = engine.inspect("plugin_probes:calls") if drafts else []
+    processors = engine.inspect("plugin_probes:processors")
     by_name = {ask.request_id: ask for ask in asks}
     return Run(request.param, by_name, answers, answers["refused"], seen, calls, processors)
 
@@ -141,19 +142,17 @@ def test_bad_arguments_are_refused_in_the_classs_own_words(run: Run) -> None:
 
 @pytest.mark.parametrize(("runner", "name"), [("v1", "ascend"), ("v2", "V1Weary")])
 def test_a_project_scaffolded_around_it_runs_as_an_installed_plugin(
-    runner: str, name: str, tmp_path: Path, installed: Any, monkeypatch: pytest.MonkeyPatch
+    engines: Engines, runner: str, name: str, tmp_path: Path, installed: Any
 ) -> None:
-    monkeypatch.syspath_prepend(PROBES)
     names = names_for("made-bridge")
     target = bridgeable.find(f"bridge_probes:{name}")
     project = bake(names, "wrap", tmp_path, context(target, names, []))
     site = installed("made-bridge", made_bridge=f"made_bridge.processor:{names.class_name}")
     args = {"V1Weary": {"old_weary": 0.5}, "ascend": {"made_bridge": True}}[name]
     asks = [_ask("off", 12, 12), _ask("on", STAIRS, 20, at=2, **args)]
-    with UnusualEngine(crowded(runner), sys_path=[PROBES, project / "src", site]) as engine:
-        assert engine.info["runner"] == runner
-        assert engine.inspect("plugin_probes:processors") == ["MadeBridge"]
-        answers = engine.generate(asks)
+    engine = engines(crowded(runner), folders=[project / "src", site])
+    assert engine.inspect("plugin_probes:processors") == ["MadeBridge"]
+    answers = engine.generate(asks)
     assert answers["off"].token_ids == [int(row.argmax()) for row in answers["off"].rows]
     on = Ask("on", STAIRS, {"extra_args": {"old_ascend": True} if name == "ascend" else args})
     assert answers["on"].token_ids == chosen(on, answers["on"])

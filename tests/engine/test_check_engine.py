@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from site_folder import Site
 
 pytestmark = pytest.mark.engine
 
@@ -26,11 +27,10 @@ CODES = ("LP901", "LP902", "LP903", "LP904", "LP905")
 Ran = tuple[int, dict[str, Any]]
 
 
-def check(*arguments: str, cwd: Path, path: Path | None = None) -> Ran:
-    """Exit code and the target's part of the JSON report."""
-    command = [sys.executable, "-m", "lpkit_cli.app", "check", *arguments, "--engine", "vllm", "--json", "-"]
+def lpkit(*arguments: str, cwd: Path, path: Path | None = None) -> tuple[int, str]:
+    """Exit code and output of a command with a real engine."""
     done = subprocess.run(
-        command,
+        [sys.executable, "-m", "lpkit_cli.app", *arguments, "--engine", "vllm"],
         cwd=cwd,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([*SOURCES, *([str(path)] if path else [])])},
         capture_output=True,
@@ -38,9 +38,14 @@ def check(*arguments: str, cwd: Path, path: Path | None = None) -> Ran:
         timeout=400,
         check=False,
     )
-    assert done.stdout, done.stderr
-    assert not done.stderr
-    return done.returncode, json.loads(done.stdout)["targets"][0]
+    assert not done.stderr, done.stderr
+    return done.returncode, done.stdout
+
+
+def check(*arguments: str, cwd: Path, path: Path | None = None) -> Ran:
+    """Exit code and the target's part of the JSON report."""
+    code, printed = lpkit("check", *arguments, "--json", "-", cwd=cwd, path=path)
+    return code, json.loads(printed)["targets"][0]
 
 
 def statuses(report: dict[str, Any], host: str) -> dict[str, str]:
@@ -57,10 +62,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Looks like an environment with two installed plugins, of which one cannot be imported."""
     folder = tmp_path_factory.mktemp("site")
     for name, target in (("leaves", "engine_check_probes:LeavesAtMoves"), ("broken", "no_such_module:Anything")):
-        info = folder / f"{name}-1.0.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n", encoding="utf-8")
-        (info / "entry_points.txt").write_text(f"[vllm.logits_processors]\n{name} = {target}\n", encoding="utf-8")
+        Site(folder).dist(name, entry_points=f"{name} = {target}")
     source = (PROBES / "engine_check_probes.py").read_text(encoding="utf-8")
     (folder / "engine_check_probes.py").write_text(source, encoding="utf-8")
     return folder
@@ -78,8 +80,10 @@ def runs(site: Path) -> dict[str, Future[Ran]]:
             "correct": pool.submit(check, cwd=ROOT / "reference_plugins" / "lpkit-target-token"),
             "planted": pool.submit(check, "leaves", "--case", case, "--host", "all", cwd=site, path=site),
             "slots": pool.submit(check, f"{probes}:KeepsSlots", "--case", slots_case, cwd=site),
-            "whispers": pool.submit(check, f"{probes}:WhispersToSampled", "--case", whispers_case, cwd=site),
-            "rounds": pool.submit(check, f"{probes}:RoundsItsSums", "--case", rounds_case, cwd=site),
+            "whispers": pool.submit(
+                check, f"{probes}:WhispersToSampled", "--case", whispers_case, "--host", "v2", cwd=site
+            ),
+            "rounds": pool.submit(check, f"{probes}:RoundsItsSums", "--case", rounds_case, "--host", "v2", cwd=site),
             "reasons": pool.submit(
                 check, f"{PROBES / 'reads_reasoning.py'}:FavoursTheEnd", "--case", REASONING, "--host", "v1", cwd=site
             ),
@@ -205,17 +209,9 @@ def test_a_saved_failure_runs_in_a_real_engine(tmp_path: Path) -> None:
     target = f"{PROBES / 'engine_check_probes.py'}:KeepsSlots"
     case = {"extra_args": {"keeps_token": 7}}
     saved.write_text(json.dumps({**FAILURE, "target": target, "case": case}), encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "-m", "lpkit_cli.app", "replay", str(saved), "--engine", "vllm"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(SOURCES)},
-        capture_output=True,
-        text=True,
-        timeout=400,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (1, "")
-    assert done.stdout.splitlines()[-1].startswith("FAILING IN A REAL ENGINE  LP202[v2]")
+    code, printed = lpkit("replay", str(saved), cwd=tmp_path)
+    assert code == 1
+    assert printed.splitlines()[-1].startswith("FAILING IN A REAL ENGINE  LP202[v2]")
 
 
 def test_an_engine_has_the_reasoning_configuration_of_the_case(runs: dict[str, Future[Ran]]) -> None:

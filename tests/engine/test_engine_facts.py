@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from engine_probes import Both, V2Neighbour, V2Probe
 from lpkit_conformance.discovery.releases import Release, is_before, parse_release
-from lpkit_conformance.engine.process import ClassRef, EngineProcess, RemoteError
-from lpkit_conformance.engine.tiny import EngineSettings
+from lpkit_conformance.engine.process import EngineProcess, RemoteError
+from lpkit_conformance.engine.tiny import EngineSettings, import_vllm
 from lpkit_conformance.engine_checks.asks import Ask
 
 pytestmark = pytest.mark.engine
@@ -20,14 +21,14 @@ CLASSES = {
 GREEDY = {"max_tokens": 4, "temperature": 0.0}
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def v1(engines) -> EngineProcess:
     return engines("v1", ["engine_probes:V1Probe"])
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def v2(engines) -> EngineProcess:
-    return engines("v2", [ClassRef("engine_probes:V2Probe")])
+    return engines("v2", [V2Probe])
 
 
 def _events(engine: EngineProcess) -> list[Any]:
@@ -46,8 +47,8 @@ def test_each_engine_runs_the_runner_it_was_asked_for(
     v1: EngineProcess, v2: EngineProcess, release: Release | None
 ) -> None:
     for name, engine in (("v1", v1), ("v2", v2)):
-        assert (engine.info["runner"], engine.info["runner_class"]) == (name, CLASSES[name])
-        assert parse_release(engine.info["version"]) == release
+        assert engine.runner_class == CLASSES[name]
+        assert parse_release(engine.call(import_vllm)) == release
 
 
 @pytest.mark.needs_release("0.31")
@@ -65,8 +66,8 @@ def test_raw_rows_decide_greedy_tokens_and_agree_between_the_runners(v1: EngineP
 def test_no_processor_is_called_while_memory_is_measured(request, runner: str) -> None:
     """So no peak of a processor is counted there, and none can compile there: docs/explanation/concepts.md says so."""
     engine: EngineProcess = request.getfixturevalue(runner)
-    probe = "engine_probes:V1Probe" if runner == "v1" else "engine_probes:V2Probe"
-    engine.restart(engine.settings, [probe])
+    _events(engine)
+    engine.start(EngineSettings(runner), ["engine_probes:V1Probe" if runner == "v1" else V2Probe])
     assert "init" in _events(engine)
     assert engine.inspect("engine_probes:profile_memory") > 0
     assert _events(engine) == []
@@ -87,12 +88,10 @@ def test_a_request_that_validate_params_refuses_leaves_the_others_alone(request,
 @pytest.mark.parametrize("runner", ["v1", "v2"])
 def test_a_class_that_is_installed_and_passed_twice_runs_three_times(engines, installed, runner: str) -> None:
     folder = installed("both-runners", both="engine_probes:Both")
-    both = "engine_probes:Both"
-    engine = engines(runner, [both, ClassRef(both)], sys_path=[folder])
+    engine = engines(runner, ["engine_probes:Both", Both], [folder])
     assert _events(engine) == [("init", 3 if runner == "v1" else 2)] * 3
     engine.generate([Ask("a", (1, 2), {"max_tokens": 1, "temperature": 0.0})])
     assert _events(engine) == ["apply"] * 3
-    engine.close()
 
 
 # V1
@@ -121,7 +120,7 @@ def test_v1_sees_a_reused_request_id_as_a_replacement(v1: EngineProcess) -> None
 
 
 def test_v1_samples_partial_prefills_with_an_empty_output_list(v1: EngineProcess) -> None:
-    v1.restart(EngineSettings("v1", max_num_batched_tokens=32), ["engine_probes:V1Probe"])
+    v1.start(EngineSettings("v1", max_num_batched_tokens=32), ["engine_probes:V1Probe"])
     _events(v1)
     answer = v1.generate([Ask("long", tuple(range(70)), {"max_tokens": 1, "temperature": 0.0})])["long"]
     assert len(answer.token_ids) == 1
@@ -129,7 +128,8 @@ def test_v1_samples_partial_prefills_with_an_empty_output_list(v1: EngineProcess
 
 
 def test_v1_skips_invariant_processors_only_when_every_request_is_greedy(v1: EngineProcess) -> None:
-    v1.restart(EngineSettings("v1"), ["engine_probes:V1InvariantProbe"])
+    _events(v1)
+    v1.start(EngineSettings("v1"), ["engine_probes:V1InvariantProbe"])
     assert _events(v1) == ["init", "invariant?"]
     v1.generate([Ask("a", (1, 2), GREEDY), Ask("b", (1, 2), GREEDY)])
     assert not _named(_events(v1), "apply")
@@ -139,7 +139,7 @@ def test_v1_skips_invariant_processors_only_when_every_request_is_greedy(v1: Eng
 
 def test_v1_gives_all_processors_the_same_configuration_and_the_same_lists_of_a_request(v1: EngineProcess) -> None:
     """The SDK relies on this to copy data once for all of an engine's processors."""
-    v1.restart(EngineSettings("v1"), ["engine_probes:V1Neighbour"] * 3)
+    v1.start(EngineSettings("v1"), ["engine_probes:V1Neighbour"] * 3)
     _events(v1)
     v1.generate([Ask("a", (1, 2), GREEDY), Ask("b", (1, 2, 3), GREEDY, at=2)])
     given = [event[1:] for event in _named(_events(v1), "given")]
@@ -153,11 +153,11 @@ def test_v1_gives_all_processors_the_same_configuration_and_the_same_lists_of_a_
 
 def test_v1_dies_on_a_cpu_when_a_seeded_request_is_partially_prefilled(v1: EngineProcess) -> None:
     """The engine rewinds the request's generator, which a CPU generator cannot: no workload of ours has seeds."""
-    v1.restart(EngineSettings("v1", max_num_batched_tokens=32))
+    v1.start(EngineSettings("v1", max_num_batched_tokens=32))
     seeded = {"max_tokens": 1, "temperature": 1.0, "seed": 1}
     with pytest.raises(RemoteError, match="does not use offset"):
         v1.generate([Ask("long", tuple(range(70)), seeded)])
-    v1.restart(EngineSettings("v1"), ["engine_probes:V1Probe"])
+    v1.start(EngineSettings("v1"), ["engine_probes:V1Probe"])
     assert len(v1.generate([Ask("a", (1, 2), GREEDY)])["a"].token_ids) == 4
 
 
@@ -206,7 +206,7 @@ def test_v2_gives_all_processors_the_same_buffers_and_the_same_context_of_a_step
     v2: EngineProcess,
 ) -> None:
     """The SDK relies on this to find data once for all of an engine's processors."""
-    v2.restart(EngineSettings("v2"), [ClassRef("engine_probes:V2Neighbour")] * 3)
+    v2.start(EngineSettings("v2"), [V2Neighbour] * 3)
     _events(v2)
     v2.generate([Ask("a", (1, 2), {**GREEDY, "extra_args": {"probe": 1}})])
     events = _events(v2)

@@ -15,6 +15,7 @@ import pytest
 from lpkit import loading
 from lpkit_conformance.discovery.installed import take_inventory
 from lpkit_conformance.discovery.interfaces import KNOWN
+from site_folder import Site
 
 pytestmark = [pytest.mark.engine, pytest.mark.filterwarnings("ignore")]
 
@@ -59,13 +60,6 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def install(site: Path, entry_points: str) -> None:
-    info = site / "engine_dist-1.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: engine_dist\nVersion: 1\n")
-    (info / "entry_points.txt").write_text(f"[{loading.GROUP}]\n{entry_points}\n")
-
-
 def starts(runner: str) -> bool:
     """vLLM's own loader takes the installed processors, and its constructor call succeeds."""
     arguments = (None, None, False) if runner == "v1" else (None, None)
@@ -80,7 +74,7 @@ def starts(runner: str) -> bool:
 @pytest.mark.parametrize("runner", ["v1", "v2"])
 @pytest.mark.parametrize("target", ["Both", "OnlyV1", "OnlyV2", "Missing", "Outer.Inner", "Neither", "function"])
 def test_the_inventory_predicts_whether_vllm_starts(site: Path, target: str, runner: Literal["v1", "v2"]) -> None:
-    install(site, f"it = engine_plugin:{target}")
+    Site(site).dist("engine_dist", entry_points=f"it = engine_plugin:{target}")
     predicted = take_inventory().starts(runner)
     # V1 accepts what is not a class, or not one of its own kind, unchecked: that prediction is "not known".
     if predicted is None:

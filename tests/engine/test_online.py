@@ -79,9 +79,7 @@ def plain(engines: Callable[..., Any], made: Made) -> dict[str, Tokens]:
     """The model's answer to each prompt in an engine without plugins."""
     engine = engines(EngineSettings("v1", extra={"model": str(made.home / "MODEL"), "skip_tokenizer_init": True}))
     asks = [Ask(prompt, tuple(numbers(prompt)), {"max_tokens": 100, "temperature": 0.0}) for prompt in PROMPTS]
-    said = {name: answer.token_ids for name, answer in engine.generate(asks).items()}
-    engine.close()
-    return said
+    return {name: answer.token_ids for name, answer in engine.generate(asks).items()}
 
 
 def must_say(plain: Tokens, arguments: dict[str, Any] | None, length: int) -> Tokens:

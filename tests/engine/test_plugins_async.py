@@ -5,23 +5,21 @@ vLLM's CPU platform switches asynchronous scheduling off; these engines switch i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from lpkit_conformance.engine.process import EngineProcess
 from lpkit_conformance.engine.tiny import EngineSettings
+from lpkit_conformance.vllm_api.runners import V1, V2, Runner
 from rules import chosen, make_ask
-from unusual_engines import UnusualEngine
 
 pytestmark = pytest.mark.engine
 
-ROOT = Path(__file__).resolve().parents[2]
-PROBES = Path(__file__).parent / "probes"
 NGRAM = "lpkit_no_repeat_ngram.processor:NoRepeatNgram"
 COUNT = "portable_probes:Count"
 
+SETTINGS = {runner: EngineSettings(runner, extra={"async_scheduling": True}) for runner in (V1, V2)}
 
 # From here the model repeats itself, if nothing forbids it.
 PROMPT = (433,) * 9
@@ -33,39 +31,23 @@ ASKS = (
 )
 
 
-Start = Callable[..., EngineProcess]
-
-
-@pytest.fixture
-def start() -> Iterator[Start]:
-    running: list[EngineProcess] = []
-
-    def begin(runner: str, processors: Sequence[str], folders: Sequence[Path] = (), **options: Any) -> EngineProcess:
-        sources = [PROBES, ROOT / "reference_plugins" / "lpkit-no-repeat-ngram" / "src", *folders]
-        settings = EngineSettings(runner, extra={"async_scheduling": True})  # type: ignore[arg-type]
-        running.append(UnusualEngine(settings, processors, sys_path=sources, **options))
-        return running[-1]
-
-    yield begin
-    for engine in running:
-        engine.close()
-
-
-@pytest.mark.parametrize(("runner", "passed"), [("v1", True), ("v2", False)], ids=["passed on v1", "installed on v2"])
-def test_a_plugin_is_right(start: Start, installed: Callable[..., Path], runner: str, passed: bool) -> None:
-    engine = start(runner, [NGRAM, COUNT]) if passed else start(runner, [], [installed("b", ngram=NGRAM, count=COUNT)])
-    answers = engine.generate(ASKS)
+@pytest.mark.parametrize(("runner", "passed"), [(V1, True), (V2, False)], ids=["passed on v1", "installed on v2"])
+def test_a_plugin_is_right(
+    engines: Callable[..., EngineProcess], installed: Callable[..., Path], runner: Runner, passed: bool
+) -> None:
+    loaded = {"processors": [NGRAM, COUNT]} if passed else {"folders": [installed("b", ngram=NGRAM, count=COUNT)]}
+    answers = engines(SETTINGS[runner], **loaded).generate(ASKS)
     for ask in ASKS:
         assert answers[ask.request_id].token_ids == chosen(ask, answers[ask.request_id])
 
 
 def test_installed_on_v1_it_leaves_rows_with_placeholders_alone_and_says_so_once(
-    start: Start, installed: Callable[..., Path], tmp_path: Path
+    installed: Callable[..., Path], tmp_path: Path
 ) -> None:
     log = tmp_path / "engine.log"
-    folder = installed("placeholders", ngram=NGRAM, count=COUNT)
-    engine = start("v1", [], [folder], log=log)
-    answers = engine.generate(ASKS)
+    with EngineProcess(V1, sys_path=[installed("placeholders", ngram=NGRAM, count=COUNT)], log=log) as engine:
+        engine.start(SETTINGS[V1])
+        answers = engine.generate(ASKS)
     untouched = {ask.request_id: [int(row.argmax()) for row in answers[ask.request_id].rows] for ask in ASKS[:3]}
     assert {name: answers[name].token_ids for name in untouched} == untouched
     assert answers["no token twice"].token_ids != chosen(ASKS[1], answers["no token twice"])

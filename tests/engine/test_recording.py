@@ -4,31 +4,38 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from lpkit_conformance import traces
-from lpkit_conformance.engine.process import Worker
+from lpkit_conformance.engine.process import EngineProcess
 from lpkit_conformance.engine.recorded_workloads import WORKLOADS
-from lpkit_conformance.engine.recording import record, record_to, record_workload
+from lpkit_conformance.engine.recording import record, record_to
+from lpkit_conformance.vllm_api.runners import V1, V2, Runner
 from unusual_engines import needs_v2_drafts
 
 pytestmark = pytest.mark.engine
 
 
-@pytest.fixture(scope="module")
-def v1() -> Iterator[Worker]:
-    with Worker("v1") as worker:
-        yield worker
+Processes = Callable[[Runner], EngineProcess]
 
 
-@pytest.fixture(scope="module")
-def v2() -> Iterator[Worker]:
-    with Worker("v2") as worker:
-        yield worker
+def without_engine(process: EngineProcess) -> EngineProcess:
+    process.stop()
+    return process
+
+
+@pytest.fixture
+def v1(processes: Processes) -> EngineProcess:
+    return without_engine(processes(V1))
+
+
+@pytest.fixture
+def v2(processes: Processes) -> EngineProcess:
+    return without_engine(processes(V2))
 
 
 def _same(recorded: Path) -> dict[str, Any]:
@@ -43,8 +50,8 @@ def _same(recorded: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", ["v1_churn", "v1_preempt", "v1_async", "v1_sorted", "v1_swaps"])
-def test_a_v1_workload_records_as_shipped(v1: Worker, tmp_path: Path, name: str) -> None:
-    done = v1.call(record_to, name, str(tmp_path / f"{name}.jsonl"))
+def test_a_v1_workload_records_as_shipped(v1: EngineProcess, tmp_path: Path, name: str) -> None:
+    done = v1.call(record_to, WORKLOADS[name], str(tmp_path / f"{name}.jsonl"))
     _same(tmp_path / f"{name}.jsonl")
     if name != "v1_swaps":
         assert done["runner_class"] == "vllm.v1.worker.cpu_model_runner.CPUModelRunner"
@@ -59,17 +66,17 @@ def test_a_v1_workload_records_as_shipped(v1: Worker, tmp_path: Path, name: str)
         pytest.param("v2_async", marks=needs_v2_drafts),
     ],
 )
-def test_a_v2_workload_records_as_shipped(v2: Worker, tmp_path: Path, name: str) -> None:
-    done = v2.call(record_to, name, str(tmp_path / f"{name}.jsonl"))
+def test_a_v2_workload_records_as_shipped(v2: EngineProcess, tmp_path: Path, name: str) -> None:
+    done = v2.call(record_to, WORKLOADS[name], str(tmp_path / f"{name}.jsonl"))
     _same(tmp_path / f"{name}.jsonl")
     assert done["runner_class"] == "vllm.v1.worker.cpu.model_runner.CPUModelRunner"
 
 
-def test_on_v2_asynchronous_scheduling_without_drafts_changes_no_call(v2: Worker) -> None:
+def test_on_v2_asynchronous_scheduling_without_drafts_changes_no_call(v2: EngineProcess) -> None:
     shipped = WORKLOADS["v1_async"]
     assert shipped.settings is not None
     settings = replace(shipped.settings, runner="v2")
-    late = v2.call(record_workload, replace(shipped, runner="v2", settings=settings))
+    late = v2.call(record, replace(shipped, runner="v2", settings=settings))
     assert late.settings["async_scheduling"] is True
     calls = [call for step in late.v2_steps for call in step.applies]
     assert {kind for step in late.v2_steps for kind in traces.kinds(step)} >= {"resume", "partial prefill"}
@@ -79,9 +86,9 @@ def test_on_v2_asynchronous_scheduling_without_drafts_changes_no_call(v2: Worker
         assert call.bounds == tuple(position + 1 for position in call.pos)
 
 
-def test_recording_twice_gives_the_same_tokens_and_verbatim_ids_renumber_to_the_shipped_form(v1: Worker) -> None:
-    verbatim = v1.call(record, "v1_steady", True)
-    remapped = v1.call(record, "v1_steady")
+def test_recording_twice_gives_the_same_tokens_and_verbatim_ids_renumber_to_the_shipped_form(v1: EngineProcess) -> None:
+    verbatim = v1.call(record, WORKLOADS["v1_steady"], True)
+    remapped = v1.call(record, WORKLOADS["v1_steady"])
     assert verbatim.token_ids == "verbatim"
     assert remapped.token_ids == "remapped"
     known: dict[int, int] = {}

@@ -21,16 +21,16 @@ from lpkit.sampling_params import SamplingParams
 from lpkit_cli.scaffold.baking import bake
 from lpkit_cli.scaffold.naming import names_for
 from lpkit_conformance.discovery.releases import Release
+from lpkit_conformance.engine.process import EngineProcess
 from lpkit_conformance.engine_checks.asks import Answer, Ask
 from lpkit_conformance.settings import project
 from rules import STAIRS, VOCAB, chosen, make_ask
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from unusual_engines import UnusualEngine, crowded, drafting, needs_v2_drafts
+from unusual_engines import crowded, drafting, needs_v2_drafts
 
 pytestmark = pytest.mark.engine
 
 ROOT = Path(__file__).resolve().parents[2]
-PROBES = Path(__file__).parent / "probes"
 
 
 def announced(plugin: Path) -> list[str]:
@@ -199,37 +199,38 @@ class Run:
 
 
 @pytest.fixture(scope="module", params=["v1", "v2", "v2 with drafts"])
-def run(request: pytest.FixtureRequest, release: Release | None, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def run(
+    request: pytest.FixtureRequest,
+    engines: Callable[..., EngineProcess],
+    release: Release | None,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Run:
     runner, _, drafts = request.param.partition(" with ")
     settings = crowded(runner, **({"speculative_config": drafting(release)} if drafts else {}))
     made = tmp_path_factory.mktemp("made")
-    sources = [PROBES, *(plugin / "src" for plugin in PLUGINS)]
-    sources += [bake(names_for(name), style, made) / "src" for name, style in MADE.items()]
-    drawn_bare, calls_for = {}, {}
-    with UnusualEngine(settings, TARGETS if drafts else (), sys_path=sources) as engine:
-        if not drafts:
-            drawn_bare = engine.generate(seeded(built_in=True))
-            engine.restart(settings, TARGETS)
-        engine.inspect("plugin_probes:watch")
-        if drafts:
-            engine.inspect("plugin_probes:count_drafts")
-        refused = [make_ask(said, 3, 3, at=n, **args) for n, (said, args) in enumerate(REFUSED.items())]
-        answers = engine.generate([*ASKS, *refused], timeout=900.0)
-        seen = engine.inspect("plugin_probes:seen")
-        drawn = engine.generate(seeded(built_in=False)) if not drafts else {}
-        if drafts:
-            calls = engine.inspect("plugin_probes:calls")
-            assert sum(rows > requests for rows, requests in calls) >= 10
-            for ask in RIGHT_DRAFTS:
-                before = len(engine.inspect("plugin_probes:calls"))
-                assert engine.generate([ask])[ask.request_id].token_ids == answers[ask.request_id].token_ids
-                calls_for[ask.request_id] = len(engine.inspect("plugin_probes:calls")) - before
-        # The decode worker goes on behind the token that the prefill worker made.
-        prefilled = next(ask for ask in ASKS if ask.request_id == "hello, prefill worker")
-        prompt = (*prefilled.prompt_token_ids, *answers[prefilled.request_id].token_ids)
-        decoded = engine.generate([make_ask("decode", prompt, 20, **activated("decode"))])["decode"]
-        assert len(engine.inspect("plugin_probes:processors")) == len(TARGETS)
-    assert engine.info["runner"] == runner
+    sources = [bake(names_for(name), style, made) / "src" for name, style in MADE.items()]
+    drawn_bare = {} if drafts else engines(settings).generate(seeded(built_in=True))
+    calls_for = {}
+    engine = engines(settings, TARGETS, sources)
+    engine.inspect("plugin_probes:watch")
+    if drafts:
+        engine.inspect("plugin_probes:count_drafts")
+    refused = [make_ask(said, 3, 3, at=n, **args) for n, (said, args) in enumerate(REFUSED.items())]
+    answers = engine.generate([*ASKS, *refused], timeout=900.0)
+    seen = engine.inspect("plugin_probes:seen")
+    drawn = engine.generate(seeded(built_in=False)) if not drafts else {}
+    if drafts:
+        calls = engine.inspect("plugin_probes:calls")
+        assert sum(rows > requests for rows, requests in calls) >= 10
+        for ask in RIGHT_DRAFTS:
+            before = len(engine.inspect("plugin_probes:calls"))
+            assert engine.generate([ask])[ask.request_id].token_ids == answers[ask.request_id].token_ids
+            calls_for[ask.request_id] = len(engine.inspect("plugin_probes:calls")) - before
+    # The decode worker goes on behind the token that the prefill worker made.
+    prefilled = next(ask for ask in ASKS if ask.request_id == "hello, prefill worker")
+    prompt = (*prefilled.prompt_token_ids, *answers[prefilled.request_id].token_ids)
+    decoded = engine.generate([make_ask("decode", prompt, 20, **activated("decode"))])["decode"]
+    assert len(engine.inspect("plugin_probes:processors")) == len(TARGETS)
     return Run(request.param, answers, seen, decoded, drawn, drawn_bare, calls_for)
 
 
@@ -348,8 +349,7 @@ def test_sampled_tokens_are_among_those_that_the_rule_leaves(
     assert sum(acted) > len(acted) / 2, "nothing is seeded: a rule may have nothing to do at a step"
 
 
-def test_a_marked_text_is_recognized(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(ROOT / "reference_plugins" / "lpkit-greenlist-watermark" / "src")
+def test_a_marked_text_is_recognized(run: Run) -> None:
     from lpkit_greenlist_watermark import GreenlistWatermark
 
     found = GreenlistWatermark.detect(run.answers["green"].token_ids, key=99, context=2)
@@ -357,8 +357,7 @@ def test_a_marked_text_is_recognized(run: Run, monkeypatch: pytest.MonkeyPatch) 
     assert abs(GreenlistWatermark.detect(run.answers["green"].token_ids, key=98, context=2).z) < 4
 
 
-def test_a_sampled_text_is_recognized(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(ROOT / "reference_plugins" / "lpkit-synthid" / "src")
+def test_a_sampled_text_is_recognized(run: Run) -> None:
     from lpkit_synthid import SynthId
 
     text = run.answers["synthid"].token_ids

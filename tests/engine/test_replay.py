@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from lpkit_conformance.discovery.releases import Release, is_before
+from lpkit_conformance.engine.process import EngineProcess
 from lpkit_conformance.engine.tiny import EngineSettings
 from lpkit_conformance.engine_checks.asks import Ask
-from unusual_engines import SPECULATIVE, UnusualEngine, needs_v2_drafts
+from unusual_engines import SPECULATIVE, needs_v2_drafts
 
 pytestmark = pytest.mark.engine
 
-PROBES = Path(__file__).parent / "probes"
+Engines = Callable[..., EngineProcess]
 V1 = ("replay_probes:V1Log", "replay_probes:V1LogInvariant")
 V2 = ("replay_probes:V2Log",)
 PREEMPTING: dict[str, Any] = {"max_model_len": 96, "num_gpu_blocks_override": 9, "block_size": 32}
@@ -86,18 +87,6 @@ def same(found: dict[str, Any], in_flight: int = 0) -> Counter[str]:
     return seen
 
 
-@pytest.fixture(scope="module")
-def v1() -> Iterator[UnusualEngine]:
-    with UnusualEngine(EngineSettings("v1"), V1, sys_path=[PROBES]) as engine:
-        yield engine
-
-
-@pytest.fixture(scope="module")
-def v2() -> Iterator[UnusualEngine]:
-    with UnusualEngine(EngineSettings("v2"), V2, sys_path=[PROBES]) as engine:
-        yield engine
-
-
 @pytest.fixture(scope="session")
 def wrong(release: Release | None) -> tuple[str, ...]:
     """Arguments that this vLLM mixes up: before 0.31 masks of allowed tokens stay in rows that requests leave."""
@@ -112,20 +101,22 @@ BOTH = pytest.mark.parametrize("extra", [{}, ASYNC], ids=["sync", "async"])
 
 
 @BOTH
-def test_v1_arrivals_chunks_and_aborts(v1: UnusualEngine, extra: dict[str, Any], wrong: tuple[str, ...]) -> None:
-    v1.restart(EngineSettings("v1", max_num_batched_tokens=32, extra=extra), V1)
-    seen = same(v1.inspect(DIFFERENTIAL, _asks(40, 60, 20, without=wrong)))
+def test_v1_arrivals_chunks_and_aborts(engines: Engines, extra: dict[str, Any], wrong: tuple[str, ...]) -> None:
+    engine = engines(EngineSettings("v1", max_num_batched_tokens=32, extra=extra), V1)
+    seen = same(engine.inspect(DIFFERENTIAL, _asks(40, 60, 20, without=wrong)))
     assert seen["steps"] > 60 and seen["greedy tokens"] > 200 and seen["abort"] and seen["stop"]
 
 
 @BOTH
-def test_v1_preemptions(v1: UnusualEngine, extra: dict[str, Any], wrong: tuple[str, ...]) -> None:
-    v1.restart(EngineSettings("v1", extra=extra, **PREEMPTING), V1)
-    seen = same(v1.inspect(DIFFERENTIAL, _asks(20, 40, 50, every=3, without=wrong)))
+def test_v1_preemptions(engines: Engines, extra: dict[str, Any], wrong: tuple[str, ...]) -> None:
+    engine = engines(EngineSettings("v1", extra=extra, **PREEMPTING), V1)
+    seen = same(engine.inspect(DIFFERENTIAL, _asks(20, 40, 50, every=3, without=wrong)))
     assert seen["steps"] > 60 and seen["greedy tokens"] > 200 and seen["preempted"]
 
 
-def test_v1_installed_under_asynchronous_scheduling(installed: Callable[..., Path], wrong: tuple[str, ...]) -> None:
+def test_v1_installed_under_asynchronous_scheduling(
+    engines: Engines, installed: Callable[..., Path], wrong: tuple[str, ...]
+) -> None:
     """Placeholders that are never repaired, and lists that shrink when they are."""
     folder = installed("log", a_log=V1[0], b_log=V1[1])
     settings = EngineSettings("v1", max_num_batched_tokens=32, extra=ASYNC)
@@ -133,8 +124,7 @@ def test_v1_installed_under_asynchronous_scheduling(installed: Callable[..., Pat
     asks = _asks(40, 60, 20, without=("repetition_penalty", "frequency_penalty", *wrong))
     params = {"temperature": 0.0, "max_tokens": 6, "presence_penalty": 0.5}
     penalised = (Ask(f"p{at}", (1, 2, 3), params, at=at) for at in (15, 40))
-    with UnusualEngine(settings, [], sys_path=[PROBES, folder]) as engine:
-        found = engine.inspect(DIFFERENTIAL, (*asks, *penalised), False)
+    found = engines(settings, (), [folder]).inspect(DIFFERENTIAL, (*asks, *penalised), False)
     seen = same(found)
     outputs = [ids for step in found["events"][0] for event in step if event[1] == "apply" for ids in event[-1]]
     assert sum(ids.count(-1) > 1 for ids in outputs) > 20
@@ -142,26 +132,28 @@ def test_v1_installed_under_asynchronous_scheduling(installed: Callable[..., Pat
 
 
 @BOTH
-def test_v2_arrivals_chunks_and_aborts(v2: UnusualEngine, extra: dict[str, Any]) -> None:
-    v2.restart(EngineSettings("v2", max_num_seqs=6, max_num_batched_tokens=32, extra=extra), V2)
-    seen = same(v2.inspect(DIFFERENTIAL, _asks(24, 60, 14)))
+def test_v2_arrivals_chunks_and_aborts(engines: Engines, extra: dict[str, Any]) -> None:
+    engine = engines(EngineSettings("v2", max_num_seqs=6, max_num_batched_tokens=32, extra=extra), V2)
+    seen = same(engine.inspect(DIFFERENTIAL, _asks(24, 60, 14)))
     assert seen["steps"] > 30 and seen["greedy tokens"] > 60 and seen["abort"] and seen["stop"]
 
 
 @BOTH
-def test_v2_preemptions(v2: UnusualEngine, extra: dict[str, Any]) -> None:
-    v2.restart(EngineSettings("v2", max_num_seqs=6, extra=extra, **PREEMPTING), V2)
-    seen = same(v2.inspect(DIFFERENTIAL, _asks(7, 40, 45)))
+def test_v2_preemptions(engines: Engines, extra: dict[str, Any]) -> None:
+    engine = engines(EngineSettings("v2", max_num_seqs=6, extra=extra, **PREEMPTING), V2)
+    seen = same(engine.inspect(DIFFERENTIAL, _asks(7, 40, 45)))
     assert seen["steps"] > 40 and seen["greedy tokens"] > 60 and seen["preempted"]
 
 
 @needs_v2_drafts
 @BOTH
-def test_v2_drafts(v2: UnusualEngine, extra: dict[str, Any]) -> None:
+def test_v2_drafts(engines: Engines, extra: dict[str, Any]) -> None:
     """Drafts looked up in what was written so far, among preemptions and aborts."""
     method = {"method": "ngram_gpu"} if extra else {}  # the one that is drafted where the tokens are
     drafting = {"speculative_config": {**SPECULATIVE, **method}, **extra}
     settings = EngineSettings("v2", max_num_seqs=6, extra=drafting, **PREEMPTING)
-    v2.restart(settings, V2)
-    seen = same(v2.inspect(DIFFERENTIAL, _asks(12, 40, 50, few=8, greedy=True, without=REFUSED)), in_flight=len(extra))
+    engine = engines(settings, V2)
+    seen = same(
+        engine.inspect(DIFFERENTIAL, _asks(12, 40, 50, few=8, greedy=True, without=REFUSED)), in_flight=len(extra)
+    )
     assert seen["drafted"] > 200 and seen["kept"] > 20 and seen["greedy tokens"] > 100 and seen["abort"]

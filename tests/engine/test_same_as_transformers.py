@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import importlib
 import random
-import sys
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import lpkit.export
@@ -19,7 +18,6 @@ from lpkit_conformance.engine_checks.asks import Ask
 
 pytestmark = pytest.mark.engine
 
-PLUGINS = Path(__file__).resolve().parents[2] / "reference_plugins"
 VOCAB, LENGTH, TOKENS = 512, 96, 24
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "allowed": ("lpkit_allowed_tokens.processor:AllowedTokens", {"allowed_tokens": [5, 0, 511, 77]}),
@@ -51,15 +49,14 @@ PROMPTS = {name: tuple(random.Random(name).randrange(3, VOCAB) for _ in range(5 
 
 
 @pytest.fixture(scope="module", params=["v1", "v2"])
-def chosen_by_vllm(request: pytest.FixtureRequest) -> dict[str, list[int]]:
+def chosen_by_vllm(request: pytest.FixtureRequest, engines: Callable[..., EngineProcess]) -> dict[str, list[int]]:
     settings = EngineSettings(request.param, max_num_seqs=8, max_model_len=LENGTH, vocab_size=VOCAB)
     targets = [target for target, _ in CASES.values()]
     asks = [
         Ask(name, PROMPTS[name], {"max_tokens": TOKENS, "temperature": 0.0, "ignore_eos": True, "extra_args": args})
         for name, (_, args) in CASES.items()
     ]
-    with EngineProcess(settings, targets, sys_path=[*PLUGINS.glob("*/src")]) as engine:
-        return {name: answer.token_ids for name, answer in engine.generate(asks).items()}
+    return {name: answer.token_ids for name, answer in engines(settings, targets).generate(asks).items()}
 
 
 @pytest.fixture(scope="module")
@@ -69,10 +66,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return transformers.LlamaForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
 
 
-def test_vllm_and_transformers_choose_the_same_tokens(
-    chosen_by_vllm: dict[str, list[int]], model: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "path", [*map(str, PLUGINS.glob("*/src")), *sys.path])
+def test_vllm_and_transformers_choose_the_same_tokens(chosen_by_vllm: dict[str, list[int]], model: Any) -> None:
     options: dict[str, Any] = {"do_sample": False, "eos_token_id": None, "pad_token_id": 0, "max_new_tokens": TOKENS}
     for name, (target, args) in CASES.items():
         module, _, cls = target.partition(":")

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import numpy as np
 import pytest
-from lpkit_conformance.engine import beyond_cpu
-from lpkit_conformance.engine.process import Worker
+from lpkit_conformance.engine.process import EngineProcess
+from lpkit_conformance.vllm_api.runners import V2, Runner
 
 pytestmark = pytest.mark.engine
 
-PROBES = Path(__file__).parent / "probes"
-
-
-@pytest.fixture(scope="module")
-def worker() -> Iterator[Worker]:
-    with Worker("v2", sys_path=[PROBES]) as worker:
-        worker.call(beyond_cpu.accept_integer_masks)
-        yield worker
+Processes = Callable[[Runner], EngineProcess]
 
 
 STAGES = (
@@ -52,14 +44,14 @@ FACTS = ("rows", "greedy", "partial", "resumed", "drafted", "accepted", "gate op
 
 @pytest.mark.parametrize(("stages", "steps", "markers"), CASES)
 def test_v2_sampler_processes_logits_and_picks_greedy_tokens_as_vllms(
-    worker: Worker, stages: str, steps: int, markers: int
+    processes: Processes, stages: str, steps: int, markers: int
 ) -> None:
     """Requests come, go, are preempted and resumed; rows of partial prefills and of drafts, right and wrong ones.
 
     Two custom processors, which do not commute with the stages beside them, run where the gate opens.
     """
     seen: Counter[str] = Counter()
-    for step, fact in enumerate(worker.call("sampler_probes:differential", 5, steps, stages, markers)):
+    for step, fact in enumerate(processes(V2).call("sampler_probes:differential", 5, steps, stages, markers)):
         theirs, ours = fact["slots"]
         assert theirs == ours
         if not fact["rows"]:
@@ -78,9 +70,9 @@ def test_v2_sampler_processes_logits_and_picks_greedy_tokens_as_vllms(
 
 
 @pytest.mark.needs_release("0.31")
-def test_the_gate_opens_for_the_options_that_vllm_names(worker: Worker) -> None:
+def test_the_gate_opens_for_the_options_that_vllm_names(processes: Processes) -> None:
     """Options around their neutral values, alone and together, against the real sampler's ``add_request``."""
-    facts = worker.call("sampler_probes:gate", 9, 600)
+    facts = processes(V2).call("sampler_probes:gate", 9, 600)
     assert [fact for fact in facts["answers"] if fact[1] != fact[2]] == []
     opened = [text for text, theirs, _ in facts["answers"] if theirs]
     assert 500 < len(opened) < 2000

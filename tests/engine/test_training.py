@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,8 +16,6 @@ from lpkit_conformance.engine_checks.asks import Ask
 
 pytestmark = pytest.mark.engine
 
-PROBES = Path(__file__).parent / "probes"
-SOURCES = [*(Path(__file__).resolve().parents[2] / "reference_plugins").glob("*/src")]
 TARGETS = {"penalties": "lpkit_penalties.processor:Penalties", "min_p": "lpkit_min_p.processor:MinP"}
 PENALTIES = {"penalties_repetition": 1.6, "penalties_presence": 0.4, "penalties_frequency": 0.3}
 MIN_P = {"min_p_threshold": 0.4}
@@ -43,20 +41,19 @@ class Rollout(NamedTuple):
 
 
 @pytest.fixture(scope="module", params=["v1", "v2"])
-def rollout(request: pytest.FixtureRequest) -> Rollout:
+def rollout(request: pytest.FixtureRequest, engines: Callable[..., EngineProcess]) -> Rollout:
     """The same seeded requests twice: once for what vLLM reports, once for the model's logits."""
     asks = [
         Ask(name, tuple(range(30 + n, 50 + 2 * n)), {"max_tokens": 12, "seed": n, **options}, logits=True)
         for n, (name, (_, options)) in enumerate(WANTED.items())
     ]
-    settings = EngineSettings(request.param, logprobs_mode="processed_logprobs")
-    with EngineProcess(settings, tuple(TARGETS.values()), sys_path=[PROBES, *SOURCES]) as engine:
+    answers = []
+    for mode in ("processed_logprobs", "raw_logits"):
+        engine = engines(EngineSettings(request.param, logprobs_mode=mode), tuple(TARGETS.values()))
         if request.param == "v2":
             engine.inspect("plugin_probes:cut_in_torch")
-        reported = engine.generate(asks)
-        engine.restart(EngineSettings(request.param, logprobs_mode="raw_logits"), tuple(TARGETS.values()))
-        raw = engine.generate(asks)
-    assert engine.info["runner"] == request.param
+        answers.append(engine.generate(asks))
+    reported, raw = answers
     assert [answer.error for answer in reported.values()] == [None] * len(asks)
     assert all(raw[name].token_ids == reported[name].token_ids for name in WANTED)
     return Rollout(
@@ -68,9 +65,7 @@ def rollout(request: pytest.FixtureRequest) -> Rollout:
     )
 
 
-def arguments(name: str, rollout: Rollout, monkeypatch: pytest.MonkeyPatch) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    for source in SOURCES:
-        monkeypatch.syspath_prepend(source)
+def arguments(name: str, rollout: Rollout) -> tuple[tuple[Any, ...], dict[str, Any]]:
     module, _, cls = TARGETS[WANTED[name][0]].partition(":")
     options = dict(WANTED[name][1])
     parameters = options.pop("extra_args", None)
@@ -84,8 +79,8 @@ def arguments(name: str, rollout: Rollout, monkeypatch: pytest.MonkeyPatch) -> t
 
 
 @pytest.mark.parametrize("name", WANTED)
-def test_the_processed_distribution_is_vllms(name: str, rollout: Rollout, monkeypatch: pytest.MonkeyPatch) -> None:
-    given, options = arguments(name, rollout, monkeypatch)
+def test_the_processed_distribution_is_vllms(name: str, rollout: Rollout) -> None:
+    given, options = arguments(name, rollout)
     ours = train.processed_logits(*given, **options).log_softmax(-1).numpy()
     theirs = rollout.reported[name]
     assert np.array_equal(np.isneginf(ours), np.isneginf(theirs))
@@ -93,10 +88,8 @@ def test_the_processed_distribution_is_vllms(name: str, rollout: Rollout, monkey
 
 
 @pytest.mark.parametrize("name", WANTED)
-def test_the_log_probabilities_of_the_response_are_vllms(
-    name: str, rollout: Rollout, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    given, options = arguments(name, rollout, monkeypatch)
+def test_the_log_probabilities_of_the_response_are_vllms(name: str, rollout: Rollout) -> None:
+    given, options = arguments(name, rollout)
     reported = rollout.reported[name][np.arange(len(given[3])), given[3]].tolist()
     found = train.check_rollout(*given, reported, tolerance=1e-5, **options)
     assert found.agrees, found

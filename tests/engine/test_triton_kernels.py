@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from interpreted import interpret
+from lpkit.kernels import triton_rows
 
 COMPARE = """
 import math, sys
@@ -183,18 +184,6 @@ for dtype in (torch.int64, torch.int32):
                         compare(texts, index, slots[index], keep)
 """
 
-SPLIT = """
-from lpkit.kernels import triton_rows as fused
-
-for rows in (1, 2, 7, 131, 132, 256, 1024):
-    for vocab in (1, 5, 4096, 4097, 32000, 128256, 151936):
-        parts, size = fused.split(rows, vocab)
-        assert size % fused.BLOCK == 0 and 1 <= parts <= fused.MOST_PARTS
-        assert (parts - 1) * size < vocab <= parts * size, (rows, vocab)
-assert fused.split(1, 151936)[0] >= 32  # a single request is spread over the GPU
-assert fused.split(4096, 151936)[0] == 1  # as many rows keep it busy
-"""
-
 
 def test_every_kept_bit_and_every_mask_is_that_of_the_torch_path() -> None:
     sizes = [(1, 3, 0), (3, 300, 8), (5, 9000, 0), (2, 40_000, 64)]
@@ -206,7 +195,13 @@ def test_a_bias_by_hash_is_that_of_the_torch_path() -> None:
 
 
 def test_parts_cover_a_row_and_small_batches_have_many() -> None:
-    interpret(SPLIT)
+    for rows in (1, 2, 7, 131, 132, 256, 1024):
+        for vocab in (1, 5, 4096, 4097, 32000, 128256, 151936):
+            parts, size = triton_rows.split(rows, vocab)
+            assert size % triton_rows.BLOCK == 0 and 1 <= parts <= triton_rows.MOST_PARTS
+            assert (parts - 1) * size < vocab <= parts * size, (rows, vocab)
+    assert triton_rows.split(1, 151936)[0] >= 32, "a single request is spread over the GPU"
+    assert triton_rows.split(4096, 151936)[0] == 1, "as many rows keep it busy"
 
 
 def test_a_few_logits_of_each_row_are_read_and_written_as_by_the_torch_path() -> None:

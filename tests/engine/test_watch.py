@@ -20,6 +20,7 @@ from lpkit_conformance.engine import model
 from lpkit_conformance.engine.process import EngineProcess, RemoteError
 from lpkit_conformance.engine.tiny import EngineSettings
 from lpkit_conformance.engine_checks.asks import Ask
+from lpkit_conformance.vllm_api.runners import V1, Runner
 from lpkit_conformance.watch import QUARANTINE, SWITCH
 from lpkit_conformance.watch.run_directory import RUN, read_numbers
 from serving import LONGEST, PROBES, VOCAB, Made, Server, never_ending, write_metadata_of_vllm, write_tokenizer
@@ -160,14 +161,12 @@ def test_the_servers_own_routes_are_as_they_were(servers: dict[str, Server], run
 
 
 def start(
-    made: Made, folder: Path, processor: str, runner: str = "v1", env: dict[str, str] | None = None
+    made: Made, folder: Path, processor: str, runner: Runner = V1, env: dict[str, str] | None = None
 ) -> EngineProcess:
-    return EngineProcess(
-        EngineSettings(runner),  # type: ignore[arg-type]
-        [processor],
-        sys_path=[PROBES, made.site],
-        env={SWITCH: str(made.home / "watch.toml"), RUN: str(folder), **(env or {})},
-    )
+    env = {SWITCH: str(made.home / "watch.toml"), RUN: str(folder), **(env or {})}
+    engine = EngineProcess(runner, sys_path=[made.site], env=env)
+    engine.start(EngineSettings(runner), [processor])
+    return engine
 
 
 def requests(count: int, length: int) -> list[Ask]:
@@ -189,7 +188,7 @@ def requests(count: int, length: int) -> list[Ask]:
 
 @pytest.mark.parametrize(("runner", "count"), [("v1", 600), ("v2", 60)])
 def test_a_correct_plugin_causes_no_report_in_many_requests(
-    made: Made, tmp_path: Path, runner: str, count: int
+    made: Made, tmp_path: Path, runner: Runner, count: int
 ) -> None:
     with start(made, tmp_path, PUSH, runner) as engine:
         answers = engine.generate(requests(count, 6))
@@ -207,12 +206,11 @@ def rows(folder: Path) -> int:
 
 @pytest.mark.parametrize("runner", ["v1", "v2"])
 def test_a_trace_of_a_server_fails_again_in_a_real_engine_and_a_correct_plugin_passes_it(
-    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runner: str
+    made: Made, tmp_path: Path, runner: Runner
 ) -> None:
     with start(made, tmp_path, NEIGHBOUR, runner) as engine:
         engine.generate(requests(12, 6))
         until(lambda: list(tmp_path.glob("*.jsonl")), "no trace was saved")
-    monkeypatch.syspath_prepend(PROBES)
     failure = failures.load(next(iter(tmp_path.glob("*.jsonl"))))
     assert (failure.target, failure.host) == (NEIGHBOUR, runner)
     wrong = failures.rerun_on_engine(failure)
@@ -227,30 +225,31 @@ def test_a_trace_of_a_server_fails_again_in_a_real_engine_and_a_correct_plugin_p
 
 @pytest.mark.parametrize("runner", ["v1", "v2"])
 def test_with_a_quarantine_the_engine_goes_on_without_the_processor_for_the_request_at_fault(
-    made: Made, tmp_path: Path, runner: str
+    made: Made, engines: Callable[..., EngineProcess], tmp_path: Path, runner: Runner
 ) -> None:
-    def answers(processor: str, odd: dict[str, Any] | None, folder: Path) -> list[list[int]]:
-        folder.mkdir()
-        asks = [
-            Ask(
-                f"q{n}", (n + 3, 5), {"max_tokens": 5, "temperature": 0.0, "extra_args": odd if n == 3 else extra}, at=n
-            )
-            for n, extra in enumerate(({"push": 3.0}, None) * 4)
-        ]
-        with start(made, folder, processor, runner, {QUARANTINE: "1"}) as engine:
-            return [list(answer.token_ids) for answer in engine.generate(asks).values()]
+    def asks(odd: dict[str, Any] | None) -> list[Ask]:
+        extras = ({"push": 3.0}, None, {"push": 3.0}, odd, *({"push": 3.0}, None) * 2)
+        params = {"max_tokens": 5, "temperature": 0.0}
+        return [Ask(f"q{n}", (n + 3, 5), {**params, "extra_args": extra}, at=n) for n, extra in enumerate(extras)]
 
-    said = answers("watch_probes:Trips", {"push": 13.0}, tmp_path / "wrong")
-    assert said == answers(PUSH, None, tmp_path / "right")
-    until(lambda: list((tmp_path / "wrong").glob("*.jsonl")), "no trace was saved")
-    (found,) = read_numbers(tmp_path / "wrong").values()
-    counted = found["processors"]["watch_probes:Trips"]
-    assert (counted["exceptions"], counted["quarantined"], counted["off"]) == (1, 1, False)
+    def counted() -> list[tuple[int, int, bool]]:
+        found = [numbers["processors"].get("watch_probes:Trips") for numbers in read_numbers(tmp_path).values()]
+        return [(item["exceptions"], item["quarantined"], item["off"]) for item in found if item]
+
+    with start(made, tmp_path, "watch_probes:Trips", runner, {QUARANTINE: "1"}) as engine:
+        answers = engine.generate(asks({"push": 13.0}))
+        until(lambda: counted() == [(1, 1, False)], "the exception was not counted")
+        until(lambda: list(tmp_path.glob("*.jsonl")), "no trace was saved")
+    expected = engines(runner, [PUSH]).generate(asks(None))
+    assert [answer.token_ids for answer in answers.values()] == [answer.token_ids for answer in expected.values()]
 
 
 def test_an_exception_that_ends_the_engine_has_left_its_evidence(made: Made, tmp_path: Path) -> None:
-    with start(made, tmp_path, "watch_probes:Breaks") as engine, pytest.raises(RemoteError, match="a lookup failed"):
-        engine.generate(requests(9, 6))
+    with start(made, tmp_path, "watch_probes:Breaks") as engine:
+        with pytest.raises(RemoteError, match="a lookup failed"):
+            engine.generate(requests(9, 6))
+        until(lambda: any(found["violations"] for found in read_numbers(tmp_path).values()), "no violation was counted")
+        until(lambda: list(tmp_path.glob("*.jsonl")), "no trace was saved")
     (found,) = read_numbers(tmp_path).values()
     (violation,) = found["violations"]
     assert re.fullmatch(r"apply raised RuntimeError at watch_probes.py:\d+", violation["got"])

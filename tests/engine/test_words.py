@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,9 +21,14 @@ PROMPT = (100, 101, 102)
 
 
 @pytest.fixture(scope="module", params=["v1", "v2"])
-def engine(request: pytest.FixtureRequest, engines: Callable[..., EngineProcess]) -> Iterator[EngineProcess]:
+def runner(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def engine(runner: str, engines: Callable[..., EngineProcess]) -> EngineProcess:
     tokenizer = {"tokenizer": tokenizer_folder(VOCAB, KNOWN), "skip_tokenizer_init": False}
-    yield engines(settings(request.param, **tokenizer), ["words_probes:BanWords"])
+    return engines(settings(runner, **tokenizer), ["words_probes:BanWords"])
 
 
 def settings(runner: Any, **extra: Any) -> EngineSettings:
@@ -76,8 +81,10 @@ def test_what_is_no_word_is_refused(engine: EngineProcess) -> None:
     assert "ban_words.0: Input should be a word of 1 to 128 characters, or a token id" in str(answer.error)
 
 
-def test_an_engine_without_a_tokenizer_starts_and_takes_token_ids(engine: EngineProcess) -> None:
-    engine.restart(settings(engine.info["runner"]), ["words_probes:BanWords"])
+def test_an_engine_without_a_tokenizer_starts_and_takes_token_ids(
+    runner: str, engines: Callable[..., EngineProcess]
+) -> None:
+    engine = engines(settings(runner), ["words_probes:BanWords"])
     asks = [ask("word", extra_args={"ban_words": ["yes"]}), ask("id", extra_args={"ban_words": [9]}), ask("free")]
     answers = engine.generate(asks)
     assert answers["word"].token_ids == answers["free"].token_ids

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -48,23 +49,24 @@ def requests(runner: Runner) -> list[Ask]:
 
 
 @pytest.mark.parametrize("runner", [V1, V2])
-def test_correct_processors_get_the_same_logits_alone_and_in_the_batch_and_all_act(runner: Runner) -> None:
+def test_correct_processors_get_the_same_logits_alone_and_in_the_batch_and_all_act(
+    processes: Callable[[Runner], EngineProcess], engines: Callable[..., EngineProcess], runner: Runner
+) -> None:
     settings = EngineSettings(runner, vocab_size=128, max_num_seqs=5, exact=True, logprobs_mode="processed_logits")
     asks = requests(runner)
     names = list(dict.fromkeys(ask.request_id.partition("/")[0] for ask in asks))
-    with EngineProcess(settings, sys_path=[ZOO]) as engine:
-        extra = engine.call(following.replay, runner)
-        engine.restart(replace(settings, extra=extra), names)
-        if runner == V1:
-            engine.inspect(TinyEngine.follow_texts)
-        alone: dict[str, Answer] = {}
-        plain: dict[str, Answer] = {}
-        for ask in asks:
-            alone.update(engine.generate([replace(ask, at=0)]))
-            text = tuple(alone[ask.request_id].token_ids)
-            without = {key: value for key, value in ask.params.items() if key != "extra_args"}
-            plain.update(engine.generate([replace(ask, at=0, text=text, params=without)]))
-        mixed = engine.generate(replace(ask, text=tuple(alone[ask.request_id].token_ids)) for ask in asks)
+    settings = replace(settings, extra=processes(runner).call(following.replay, runner))
+    engine = engines(settings, names, [ZOO])
+    if runner == V1:
+        engine.inspect(TinyEngine.follow_texts)
+    alone: dict[str, Answer] = {}
+    plain: dict[str, Answer] = {}
+    for ask in asks:
+        alone.update(engine.generate([replace(ask, at=0)]))
+        text = tuple(alone[ask.request_id].token_ids)
+        without = {key: value for key, value in ask.params.items() if key != "extra_args"}
+        plain.update(engine.generate([replace(ask, at=0, text=text, params=without)]))
+    mixed = engine.generate(replace(ask, text=tuple(alone[ask.request_id].token_ids)) for ask in asks)
     assert not [answer.error for answer in (*alone.values(), *plain.values(), *mixed.values()) if answer.error]
     tally, acted = Tally(), set()
     for name, answer in mixed.items():

@@ -8,6 +8,8 @@ import sys
 
 RUN = """
 import sys
+from lpkit_conformance.engine.beyond_cpu import hasten_interpreter
+hasten_interpreter()
 code, cases = compile(sys.argv[1], "<interpreted>", "exec"), eval(sys.argv[2])
 for case in cases:
     sys.argv[1:] = map(str, case)

@@ -1,18 +1,16 @@
-"""Real engines that do on a CPU what vLLM does on a GPU; ``tests/engine/probes`` must be in their ``sys_path``."""
+"""Settings of real engines with drafts, and with little room."""
 
 from __future__ import annotations
 
 import atexit
 import tempfile
-from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 from lpkit_conformance.discovery.releases import Release, is_before
-from lpkit_conformance.engine import beyond_cpu, model
-from lpkit_conformance.engine.process import EngineProcess
+from lpkit_conformance.engine import model
 from lpkit_conformance.engine.tiny import EngineSettings
 
 SPECULATIVE: dict[str, Any] = {
@@ -49,12 +47,3 @@ def crowded(runner: str, **extra: Any) -> EngineSettings:
         block_size=32,
         extra=extra,
     )
-
-
-class UnusualEngine(EngineProcess):
-    """An engine that has what its settings ask for, also asynchronous scheduling and V2's drafts."""
-
-    def restart(self, settings: EngineSettings, logits_processors: Sequence[Any] = ()) -> None:
-        self.call(beyond_cpu.allow, settings.extra)
-        super().restart(settings, logits_processors)
-        assert self.inspect("plugin_probes:is_async") == bool(settings.extra.get("async_scheduling"))

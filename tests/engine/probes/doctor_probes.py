@@ -1,9 +1,11 @@
-"""A V1 processor that reads token ids, and writes down whether what it reads is a placeholder."""
+"""A V1 processor that reads token ids, and writes down whether what it reads is a placeholder; vLLM's configuration."""
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
+from vllm.engine.arg_utils import EngineArgs
 from vllm.v1.sample.logits_processor import LogitsProcessor
 
 SEEN: list[bool] = []
@@ -28,5 +30,24 @@ class Reader(LogitsProcessor):
         return logits
 
 
-def seen(engine: Any) -> list[bool]:
+def seen() -> list[bool]:
     return SEEN
+
+
+def configured(switch: str, arguments: dict[str, Any]) -> bool:
+    """vLLM's asynchronous scheduling under this value of the switch. Raises what keeps vLLM from starting."""
+    os.environ["VLLM_USE_V2_MODEL_RUNNER"] = switch
+    config = EngineArgs(skip_tokenizer_init=True, enforce_eager=True, **arguments).create_engine_config()
+    return bool(config.scheduler_config.async_scheduling)
+
+
+def options() -> list[str]:
+    """All options of ``vllm serve``."""
+    try:
+        from vllm.entrypoints.launchers.cli_args import make_arg_parser
+    except ImportError:
+        from vllm.entrypoints.openai.cli_args import make_arg_parser
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    actions = make_arg_parser(FlexibleArgumentParser())._actions
+    return [name for action in actions for name in action.option_strings if name.startswith("--")]

@@ -2,8 +2,30 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
+from pathlib import Path
 from typing import Any
+
+_placed: list[str] = []
+
+
+def place(folders: tuple[str, ...]) -> None:
+    """Let this process import from these folders, and not from the last ones; no module of these or here stays."""
+    gone = *_placed, str(Path(__file__).parent)
+    sys.path[:] = [*folders, *(entry for entry in sys.path if entry not in _placed)]
+    _placed[:] = folders
+    importlib.invalidate_caches()
+    for name, module in list(sys.modules.items()):
+        if name != __name__ and (getattr(module, "__file__", None) or "").startswith(gone):
+            del sys.modules[name]
+    # vLLM keeps the classes that check a request's arguments.
+    for name, loader in (
+        ("vllm.v1.sample.logits_processor", "cached_load_custom_logitsprocs"),
+        ("vllm.v1.worker.gpu.sample.logits_processor.loader", "_cached_load_v2_logitsprocs"),
+    ):
+        if name in sys.modules:
+            getattr(sys.modules[name], loader).cache_clear()
 
 
 def watch(engine: Any) -> None:
@@ -35,7 +57,7 @@ def seen(engine: Any) -> dict[str, int]:
 def processors(engine: Any) -> list[str]:
     """The names of the processors that the engine constructed beside its own, in its order."""
     runner = engine.model_runner
-    if engine.runner == "v1":
+    if engine.settings.runner == "v1":
         found = list(runner.input_batch.logitsprocs.all)
     else:
         found = list(runner.sampler.logits_processors)
