@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from lpkit_conformance.engine import process
+from lpkit_conformance.engine.losses import location
 from lpkit_conformance.engine.process import EngineProcess, ProcessLost, RemoteError
 from lpkit_conformance.engine.tiny import EngineError
 from lpkit_conformance.engine_checks.asks import Answer, Ask
@@ -30,6 +31,10 @@ def rows(ask):
 
 
 def fails():
+    looks_up()
+
+
+def looks_up():
     raise LookupError("not there")
 
 
@@ -83,7 +88,8 @@ def test_what_is_raised_there_is_raised_here_with_its_traceback(worker: EnginePr
     with pytest.raises(RemoteError, match="LookupError: not there") as caught:
         worker.call("functions:fails")
     assert (caught.value.kind, caught.value.message) == ("LookupError", "not there")
-    assert "functions.py" in caught.value.details
+    line = FUNCTIONS.splitlines().index('    raise LookupError("not there")') + 1
+    assert location(caught.value).endswith(f"functions.py:{line}"), "where the plugin raised, not where it was called"
     with pytest.raises(EngineError, match=r"^no engine$"):
         worker.call("functions:refuses")
     assert worker.call("os:getenv", "ONLY_THERE") == "1"
