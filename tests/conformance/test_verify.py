@@ -200,3 +200,13 @@ def test_module_state_notices_a_change_and_puts_it_back() -> None:
     state.restore()
     assert state.unchanged()
     assert RowsOfTheClass.rows == {}
+
+
+def test_a_run_as_imported_puts_back_what_was_there_before() -> None:
+    there = subject(RowsOfTheClass)
+    RowsOfTheClass.rows[3] = 1.0
+    with there.as_imported():
+        assert RowsOfTheClass.rows == {}
+        RowsOfTheClass.rows[4] = 2.0
+    assert RowsOfTheClass.rows == {3: 1.0}
+    RowsOfTheClass.rows.clear()
