@@ -16,7 +16,6 @@ import torch
 from lpkit_conformance.hosts import PluginError
 from lpkit_conformance.hosts.base import Driver, Host
 from lpkit_conformance.instruments.author_lines import following, is_authors
-from lpkit_conformance.instruments.edits import CALLERS
 from lpkit_conformance.programs.generate import Op
 
 
@@ -141,11 +140,8 @@ class Writes:
 
 
 def _author_calling(frame: FrameType) -> FrameType | None:
-    """Return the author's frame that called this one, perhaps through a function of lpkit or torch."""
     caller = frame.f_back
-    while caller is not None and not is_authors(caller.f_code.co_filename):
-        caller = None if caller.f_code.co_filename.startswith(CALLERS) else caller.f_back
-    return caller
+    return caller if caller is not None and is_authors(caller.f_code.co_filename) else None
 
 
 def last_write(driver: Driver, value: Callable[[], Any], play: Callable[[], object]) -> str:

@@ -117,7 +117,7 @@ def test_a_fix_is_for_its_reader_and_the_line_is_the_statement_or_the_books(
         ("v1-LeavesAThread", "LP607", "threading.Thread("),
         ("v1-Latch", "LP504", "self.latched[key, 0] ="),
         ("v1-StaleOnOddRows", "LP202", "if state is not None or row % 2"),
-        ("v1-RowsOfTheClass", "LP108", "process_dict_updates(self.rows"),
+        ("v1-ByEnds", "LP201", "self.made.setdefault("),
         ("v1-TakesTurns", "LP601", "self.turn = next("),
         ("v1-ClockByName", "LP605", "time() / 3600"),
         ("portable-ExampleLP602", "LP602", "noise = torch.rand("),
@@ -129,7 +129,7 @@ def test_a_fix_is_for_its_reader_and_the_line_is_the_statement_or_the_books(
 def test_a_finding_without_a_row_names_what_edits_unless_what_makes_it_is_at_fault(
     identity: str, code: str, text: str
 ) -> None:
-    host = "v2" if "v2" in identity or code == "LP201" else "v1"
+    host = "v2" if "v2" in identity or identity == "portable-KeepsTokens" else "v1"
     file, _, line = found(identity, code, host)[1].location.rpartition(":")
     assert text in Path(file).read_text(encoding="utf-8").splitlines()[int(line) - 1]
 
