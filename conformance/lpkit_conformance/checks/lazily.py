@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from lpkit_conformance.instruments import (
         devices,
         dispatch,
+        edits,
         host_reads,
         in_flight,
         meta_kernels,

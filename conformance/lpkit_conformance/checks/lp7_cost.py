@@ -17,6 +17,7 @@ from lpkit_conformance.checks.lazily import (
     Subject,
     acting,
     calls,
+    edits,
     host_reads,
     meta_kernels,
     operations,
@@ -116,7 +117,9 @@ class LP702(CostCheck):
             raise Skipped("the plugin acts on every request")
         if count:
             summary = "apply does work for a batch that does not use the plugin"
-            raise Failed(summary, {}, "0 operations", f"{count} operations")
+            with edits.NoteEdits(standing.logits, 0) as notes:
+                standing.again(standing.logits)
+            raise Failed(summary, {}, "0 operations", f"{count} operations", location=notes.line)
         return None
 
 

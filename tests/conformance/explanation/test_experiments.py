@@ -118,6 +118,7 @@ def test_a_fix_is_for_its_reader_and_the_line_is_the_statement_or_the_books(
         ("v1-Latch", "LP504", "self.latched[key, 0] ="),
         ("v1-StaleOnOddRows", "LP202", "if state is not None or row % 2"),
         ("v1-ByEnds", "LP201", "self.made.setdefault("),
+        ("v1-CopiesAlways", "LP702", "clone()"),
         ("v1-TakesTurns", "LP601", "self.turn = next("),
         ("v1-ClockByName", "LP605", "time() / 3600"),
         ("portable-ExampleLP602", "LP602", "noise = torch.rand("),
