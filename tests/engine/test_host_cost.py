@@ -22,6 +22,7 @@ LAUNCHES = {
     "no-repeat-ngram": 2,
     "ocr-ngram": 2,
     "penalties": 2,
+    "rules": 4,
     "target-token": 2,
     "temperature": 2,
     "thinking-budget": 3,
