@@ -199,6 +199,76 @@ def test_a_token_that_the_model_lacks_leaves_the_reply_alone_and_is_logged(
     assert f"wrap_up_token: token id {VOCAB} is outside the vocabulary of {VOCAB}" in server.log
 
 
+# Documents of rules
+
+
+def with_rules(steps: Any) -> dict[str, Any]:
+    return {"rules": steps if isinstance(steps, str) else json.dumps(steps)}
+
+
+def test_words_of_a_document_are_the_models_tokens(server: Server, plain: dict[str, Tokens]) -> None:
+    prompt = PROMPTS[1]
+    first = plain[prompt][0]
+    steps = [
+        {"rule": "ban", "phrases": [f"w{first}"], "when": {"until": 1}},
+        {"rule": "bias", "ids": [9], "values": [99]},
+    ]
+    status, reply = server.curl(body(prompt, with_rules(steps), 16))
+    assert status == 200, reply
+    assert reply["choices"][0]["token_ids"] == [9] * 16
+    status, reply = server.curl(body(prompt, with_rules(steps[:1]), 16))
+    assert first != reply["choices"][0]["token_ids"][0]
+
+
+def test_streams_with_different_documents_say_what_each_says_alone(server: Server) -> None:
+    documents = [
+        [{"rule": "allow", "ids": list(range(n, n + 40))}, {"rule": "no_repeat_ngram", "size": 1 + n % 2}]
+        if n % 3
+        else [{"rule": "no_repeat_ngram", "size": 1, "when": {"every": 2}}, {"rule": "penalties", "repetition": 1.5}]
+        for n in range(3, 27 if server.runner == "v1" else 9)
+    ]
+
+    async def ask(client: openai.AsyncOpenAI, steps: Any) -> Tokens:
+        extra = {"return_token_ids": True, "vllm_xargs": with_rules(steps)}
+        reply = await client.completions.create(model="MODEL", prompt=PROMPTS[0], max_tokens=20, extra_body=extra)
+        return list(reply.choices[0].token_ids)  # type: ignore[attr-defined]
+
+    async def ask_all(at_once: bool) -> list[Tokens]:
+        http = httpx.AsyncClient(trust_env=False, timeout=300.0)
+        async with openai.AsyncOpenAI(**to(server), http_client=http) as client:
+            if at_once:
+                return await asyncio.gather(*(ask(client, steps) for steps in documents))
+            return [await ask(client, steps) for steps in documents]
+
+    alone = asyncio.run(ask_all(False))
+    assert asyncio.run(ask_all(True)) == alone
+    assert len({tuple(tokens) for tokens in alone}) > len(alone) // 2
+
+
+REFUSED_DOCUMENTS = {
+    '[{"rule": "min_q"}]': "rules/0/rule: 'min_q' is no rule here; did you mean 'min_p'",
+    '[{"rule": "min_p", "threshold": 7}]': "rules/0/threshold",
+    '[{"rule": "ban", "phrases": ["w5"], "when": {"form": 3}}]': "rules/0/when/form: unknown; did you mean 'from'",
+    '{"preset": {"mirostat": 2}}': "rules/preset/mirostat",
+    "creative": "neither JSON nor the name of a document",
+    "[" * 50_000: "rules/: not JSON",
+    json.dumps([{"rule": "ban", "phrases": [7] * 30_000}]): "bytes; at most 65536",
+    json.dumps([{"rule": "min_p", "threshold": 0.1}] * 17): "17 steps; at most 16",
+}
+
+
+def test_a_wrong_document_is_answered_with_400_its_pointer_and_nothing_long(
+    server: Server, plain: dict[str, Tokens]
+) -> None:
+    for document, said in REFUSED_DOCUMENTS.items():
+        status, reply = server.curl(body(PROMPTS[0], with_rules(document), 4))
+        assert status == 400, document[:100]
+        assert said in reply["error"]["message"], reply
+        assert len(reply["error"]["message"]) < 500
+    status, reply = server.curl(body(PROMPTS[0], None, 16))
+    assert reply["choices"][0]["token_ids"] == plain[PROMPTS[0]][:16]
+
+
 # What the plugin's README says
 
 

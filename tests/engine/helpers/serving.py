@@ -27,6 +27,7 @@ from lpkit_conformance.engine import model
 from safetensors.torch import load_file, save_file
 
 PROBES = Path(__file__).parents[1] / "probes"
+RULES = Path(__file__).parents[3] / "reference_plugins" / "lpkit-rules"
 VOCAB = 512
 EOS = 2  # of the tiny model, and the token that the README's requests raise
 WORDS = {"<unk>": 0, "<s>": 1, "</s>": EOS} | {f"w{number}": number for number in range(3, VOCAB)}
@@ -97,13 +98,15 @@ def write_metadata_of_vllm(site: Path) -> None:
 
 
 def make(folder: Path) -> Made:
-    """Scaffold the plugin, install it, and write the model: all in ``folder``."""
+    """Scaffold a plugin, install it and lpkit-rules, and write the model: all in ``folder``."""
     project = bake(names_for("made-online"), "processor", folder)
     site = folder / "site"
     # Without isolation if the build backend is at hand; else pip fetches it.
     isolation = ["--no-build-isolation"] if importlib.util.find_spec("hatchling") else []
     command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", *isolation, "--target", str(site)]
-    done = subprocess.run([*command, str(project)], capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run(
+        [*command, str(project), str(RULES)], capture_output=True, text=True, timeout=300, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     write_metadata_of_vllm(site)
     model.write(folder / "MODEL", VOCAB, LONGEST)
