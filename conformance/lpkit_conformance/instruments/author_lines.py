@@ -16,7 +16,9 @@ from typing import Any
 import lpkit
 
 OWN = (Path(__file__).parents[1], Path(lpkit.__file__).parent)
-LIBRARIES = frozenset({"torch", "vllm", "numpy", "pydantic"})
+LIBRARIES = frozenset({"torch", "vllm", "numpy", "pydantic", "_distutils_hack", "hypothesis"})
+"""The last two run inside others' code: at imports, and when garbage is collected."""
+
 STANDARD = tuple({Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")})
 FRAME = re.compile(r'File "(?P<file>.+)", line (?P<line>\d+) in')
 

@@ -90,7 +90,7 @@ def test_a_request_that_does_not_ask_is_left_alone() -> None:
         {"dry_multiplier": 1, "dry_base": 0.9},
         {"dry_multiplier": 1, "dry_allowed_length": 0},
         {"dry_multiplier": 1, "dry_range": -1},
-        {"dry_multiplier": 1, "dry_breakers": ["\n"]},
+        {"dry_multiplier": 1, "dry_breakers": [""]},
         {"dry_base": 2.0},
         {"dry_multiplier": 1, "dry_sequence_breakers": [4]},
     ],
