@@ -151,7 +151,7 @@ def _step(number: int, given: Any, rules: tuple[str, ...]) -> DocumentStep:
             condition = {**condition, key: [condition[key]]}
     reads: Reads = "none"
     if condition:
-        reads = "tokens" if condition.keys() & {"after", "before"} else "length"
+        reads = "tokens" if condition.keys() & {"after", "before", "during"} else "length"
     args = {**args, **rule.fixed, **{f"when_{key}": value for key, value in condition.items()}, "step": number}
     step = DocumentStep(name, reads, args)
     missing = [key for key, field in rule.params.keys().items() if rule.params.model_fields[field].is_required()]

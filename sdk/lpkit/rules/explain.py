@@ -22,6 +22,8 @@ def _when(given: dict[str, Any]) -> str:
     if not given:
         return ""
     origin = f"the last {_short(given['after'])}" if "after" in given else "the start of the reply"
+    if "during" in given:
+        origin = f"the start of the {given['during']}"
     parts = [f"from {given.get('from', 0)}" + (f" to {given['until'] - 1}" if "until" in given else "")]
     if given.get("every", 1) > 1:
         parts.append(f"every {given['every']}")

@@ -32,11 +32,14 @@ class When(lpkit.Params):
     when_times: int | None = lpkit.Field(None, ge=1)
     when_after: _Marker = lpkit.Field((), max_length=LIMIT)
     when_before: _Marker = lpkit.Field((), max_length=LIMIT)
+    when_during: Literal["reasoning", "answer"] | None = None
 
     def check_together(self) -> None:
         super().check_together()
         if self.when_until is not None and self.when_until <= self.when_from:
             raise ValueError(f"when_until: {self.when_until} is not above from, {self.when_from}")
+        if self.when_during and (self.when_after or self.when_before):
+            raise ValueError("when_during: given beside after or before")
 
 
 KEYS = tuple(key.removeprefix("when_") for key in When.keys())  # noqa: SIM118
@@ -58,9 +61,27 @@ class Conditional(lpkit.LogitsProcessor):
         self.when_from[slot] = wanted.when_from
         self.when_span[slot] = span if wanted.when_times is None else min(span, wanted.when_times * wanted.when_every)
         self.when_every[slot] = wanted.when_every
-        self.when_after[slot] = [token for part in wanted.when_after for token in part]
-        self.when_before[slot] = [token for part in wanted.when_before for token in part]
+        after = [token for part in wanted.when_after for token in part]
+        before = [token for part in wanted.when_before for token in part]
+        if wanted.when_during:
+            start, end = self._reasoning()
+            after, before = (start, end) if wanted.when_during == "reasoning" else (end, [])
+        self.when_after[slot] = after
+        self.when_before[slot] = before
         return super().admit(request)
+
+    def _reasoning(self) -> tuple[list[int], list[int]]:
+        """Return the tokens that begin and end the model's reasoning, as vLLM's ``reasoning_config`` has them.
+
+        Raises:
+            ValueError: the engine has none.
+        """
+        config = getattr(self.vllm_config, "reasoning_config", None)
+        names = ("reasoning_start_token_ids", "reasoning_end_token_ids")
+        start, end = (list(getattr(config, name, None) or ()) for name in names)
+        if not (start and end):
+            raise ValueError("when/during: the engine knows no reasoning markers (vLLM's reasoning_config)")
+        return start, end
 
     def acting(self, rows: lpkit.Rows) -> torch.Tensor:
         """Return True for rows at which the step acts, ``[n]`` bool."""

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from lpkit.rules.chain import Rules
 from lpkit.rules.document import RULES
 from lpkit.rules.when import lane_class
+from lpkit.runtime import ThinkingMarkers, make_config
+from lpkit.v1 import BatchUpdate
 from plugin_hosts import ON_EVERY_HOST, Applied, Asked, on_v1, on_v2
 from sdk_hosts import V1Host, V2Host, bits, logits_of, params
 
@@ -114,6 +116,31 @@ def test_each_row_gets_its_own_steps_in_their_order(applied: Applied, requests: 
     for row, (request, (document, *_)) in enumerate(zip(batch, requests, strict=True)):
         alone = expected(logits[row : row + 1], request, document)
         assert torch.equal(bits(result[row : row + 1]), bits(alone)), document
+
+
+@pytest.mark.parametrize(
+    ("during", "acts_at"),
+    [("reasoning", [False, True, True, True, False]), ("answer", [False, False, False, False, True])],
+)
+def test_a_step_acts_during_the_reasoning_or_behind_it(during: str, acts_at: list[bool]) -> None:
+    ban = [{"rule": "ban", "phrases": [3], "when": {"during": during}}]
+    thinking = ThinkingMarkers(start=(8,), end=(9, 10))
+    processor = Rules(make_config(max_num_seqs=4, vocab_size=VOCAB, thinking=thinking), torch.device("cpu"), False)
+    output = [5]
+    added = (0, params(rules=json.dumps(ban)), [1], output)
+    processor.update_state(BatchUpdate(batch_size=1, removed=[], added=[added], moved=[]))
+    for token, acts_here in zip([8, 5, 9, 10, 5], acts_at, strict=True):
+        banned = processor.apply(torch.zeros(1, VOCAB))[0, 3].item() == -torch.inf
+        assert banned is acts_here, output
+        output.append(token)
+        processor.update_state(None)
+
+
+def test_a_step_during_the_reasoning_is_left_out_where_there_is_none(caplog: pytest.LogCaptureFixture) -> None:
+    ban = [{"rule": "ban", "phrases": [3], "when": {"during": "reasoning"}}]
+    logits = logits_of(1, VOCAB)
+    assert torch.equal(on_v1(Rules, logits, [asked(ban, [1], [2])]), logits)
+    assert "the engine knows no reasoning markers" in caplog.text
 
 
 def test_equal_documents_share_the_passes_of_their_steps() -> None:
