@@ -40,7 +40,7 @@ def test_a_wrong_file_is_exit_code_2_with_the_nearest_name(policy: Path) -> None
 
 def test_the_schema_has_every_rule_with_its_parameters() -> None:
     schema = json.loads(rules("schema").stdout)
-    steps = {step["title"]: step for step in schema["items"]["oneOf"]}
+    steps = {step["title"]: step for step in schema["oneOf"][0]["items"]["oneOf"]}
     assert steps.keys() == RULES.keys()
     for name, rule in RULES.items():
         assert steps[name]["properties"].keys() == {"rule", *rule.keys, "when"}
@@ -58,6 +58,12 @@ def test_a_step_is_explained_with_its_numbers_and_its_time(tmp_path: Path) -> No
     file = tmp_path / "document.json"
     file.write_text(DOCUMENT, encoding="utf-8")
     assert rules("explain", str(file)).stdout == said
+
+
+def test_nothing_is_said_of_what_is_not_given() -> None:
+    empty = '[{"rule": "ban", "phrases": [5], "when": {"until": null, "after": []}}]'
+    assert "At positions" not in rules("explain", empty).stdout
+    assert rules("explain", "[]").stdout == "no steps: the request is unaffected\n"
 
 
 def test_an_operators_document_is_explained_by_its_name(policy: Path) -> None:

@@ -10,7 +10,7 @@ import typer
 from lpkit_conformance.errors import UserError
 
 Policy = Annotated[
-    Path | None, typer.Option("--policy", metavar="FILE", help="The operator's file, as LPKIT_RULES names it.")
+    Path | None, typer.Option("--policy", metavar="FILE", help="The operator's file, in place of LPKIT_RULES.")
 ]
 
 
@@ -51,7 +51,7 @@ def explain(
     from lpkit.rules.policy import Policy as Read
 
     try:
-        read = Read.load(policy) if policy else Read()
+        read = Read.load(policy) if policy else Read.here()
         text = document
         if not document.lstrip().startswith(("[", "{")) and document not in read.documents:
             if not Path(document).is_file():
@@ -60,6 +60,8 @@ def explain(
         steps = read.steps({"rules": text})
     except (ValueError, OSError) as error:
         raise UserError(str(error)) from None
+    if not steps:
+        typer.echo("no steps: the request is unaffected")
     for number, step in enumerate(steps):
         typer.echo(f"{number}. {sentence(step)}")
 

@@ -140,7 +140,7 @@ class Admission:
             params = None
             if self._parse is not None:
                 try:
-                    params = self._params(self._parse(sampling_params.extra_args))
+                    params = self.read(sampling_params)
                 except ValueError as reason:  # the client's arguments are wrong, not the plugin
                     if self.raises:
                         raise
@@ -160,8 +160,13 @@ class Admission:
             logger.exception("%s declined a request that it could not admit", self.owner)
             return False
 
-    def _params(self, params: Params | None) -> Params | None:
-        """Resolve words, and compare token ids with the vocabulary. Raises ValueError."""
+    def read(self, sampling_params: SamplingParams) -> Params | None:
+        """Return a request's parameters with ids for words; None if it gives none.
+
+        Raises:
+            ValueError: a parameter is wrong, or the model lacks a word or a token.
+        """
+        params = None if self._parse is None else self._parse(sampling_params.extra_args)
         if params is not None and self.resolver is not None:
             params = self.resolver.resolve(params)
         if params is not None and self._token_ids:

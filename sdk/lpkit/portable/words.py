@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field, TypeAdapter, ValidationError
 
 from lpkit.portable.token_ids import TokenId
 from lpkit.vocabulary.encoder import Encoder
-from lpkit.vocabulary.forms import WordForms, sequences, single_ids
+from lpkit.vocabulary.forms import WordForms, in_order, sequences, single_ids
 from lpkit.vocabulary.lookup import tokenizer
 
 MOST_CHARACTERS = 128
@@ -58,6 +58,10 @@ that, in ``check_together`` and ``validate_params``, the field holds the request
 
 TokenSequencesOf = Annotated[tuple[tuple[int, ...], ...], _Words(sequences)]
 """Words of any number of tokens: like :data:`TokenIdsOf`, but the processor gets a tuple of token ids for each form."""
+
+
+MarkerOf = Annotated[tuple[int, ...], _Words(in_order)]
+"""Words that stand one behind the other: the processor gets their token ids as one sequence."""
 
 
 class WordField(NamedTuple):

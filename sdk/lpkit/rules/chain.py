@@ -19,13 +19,16 @@ from lpkit import v1, v2
 from lpkit.history.rows import HistoryUse
 from lpkit.portable.base import Stage
 from lpkit.rules.document import RULES, DocumentStep
-from lpkit.rules.policy import Policy
+from lpkit.rules.policy import KEY, Policy
 from lpkit.rules.when import lane_class
 from lpkit.sampling_params import GREEDY_EPSILON, SamplingParams
 
 logger = logging.getLogger("lpkit")
 
 _NOTHING = SamplingParams()
+
+MOST_LANES = 64
+"""Lanes beyond which those without requests go."""
 
 
 class Rules(v1.LogitsProcessor, v2.LogitsProcessor):
@@ -57,8 +60,9 @@ class Rules(v1.LogitsProcessor, v2.LogitsProcessor):
         # Made now, since a kernel may be compiled with the first lane of a rule.
         self._lanes = [
             self._made(lane_class(processor, "none"))
-            for processor in dict.fromkeys(RULES[name].processor for name in self._policy.allow)
+            for processor in dict.fromkeys(rule.processor for name, rule in RULES.items() if name in self._policy.rules)
         ]
+        self._first = frozenset(self._lanes)
         self._used: list[lpkit.LogitsProcessor] = []  # lanes in use, in order
         self._touched: set[lpkit.LogitsProcessor] = set()  # lanes that may have something to send (V2)
 
@@ -75,8 +79,8 @@ class Rules(v1.LogitsProcessor, v2.LogitsProcessor):
         Raises:
             ValueError: the document is wrong; the message begins with ``rules`` and a JSON pointer.
         """
-        cls.Params.parse(sampling_params.extra_args)
         Policy.here().steps(sampling_params.extra_args)
+        cls.Params.parse(sampling_params.extra_args)
 
     def is_argmax_invariant(self) -> bool:
         """Return False: a document may hold any rule."""
@@ -152,19 +156,28 @@ class Rules(v1.LogitsProcessor, v2.LogitsProcessor):
             taken: lanes that other requests of the same update take.
         """
         try:
-            steps = self._policy.steps(sampling_params.extra_args)
+            return self._planned(sampling_params, taken)
         except ValueError as reason:
             logger.warning("%s declined a request: %s", type(self).__qualname__, reason)
             return []
+
+    def _planned(
+        self, sampling_params: SamplingParams, taken: Iterable[lpkit.LogitsProcessor]
+    ) -> list[tuple[lpkit.LogitsProcessor, SamplingParams]]:
+        """Raises ValueError for a wrong document, and for words and token ids that the model does not have."""
         chain: list[tuple[lpkit.LogitsProcessor, SamplingParams]] = []
         place = 0
         greedy = sampling_params.temperature < GREEDY_EPSILON
-        for step in steps:
+        for step in self._policy.steps(sampling_params.extra_args):
             if greedy and RULES[step.rule].processor.stage == "sampling":
                 continue
             place = self._place(step, place, {*taken, *(lane for lane, _ in chain)})
             params = copy.copy(sampling_params)
             params.extra_args = dict(step.args)
+            try:
+                self._lanes[place]._admission.read(params)
+            except ValueError as reason:
+                raise ValueError(f"{KEY}, step {step.args['step']} ({step.rule}): {reason}") from None
             chain.append((self._lanes[place], params))
             place += 1
         return chain
@@ -179,5 +192,9 @@ class Rules(v1.LogitsProcessor, v2.LogitsProcessor):
         if idle:
             self._lanes.remove(idle[0])
             start -= 1
+        elif len(self._lanes) >= MOST_LANES:  # those of orders that nobody uses any more
+            kept = {lane for lane in self._lanes if lane in self._first or lane in taken or lane._in_use}
+            start = sum(lane in kept for lane in self._lanes[:start])
+            self._lanes = [lane for lane in self._lanes if lane in kept]
         self._lanes.insert(start, idle[0] if idle else self._made(kind))
         return start

@@ -145,6 +145,7 @@ def _step(number: int, given: Any, rules: tuple[str, ...]) -> DocumentStep:
     if not isinstance(condition, dict):
         raise DocumentError(f"{where}/when: an object is needed, not {type(condition).__name__}")
     _refuse_unknown(f"{where}/when", condition, KEYS)
+    condition = {key: value for key, value in condition.items() if value is not None and value != []}
     _refuse_unknown(where, args, (*rule.keys, "when"))
     for key in ("after", "before"):
         if isinstance(condition.get(key), str | int):
@@ -152,6 +153,7 @@ def _step(number: int, given: Any, rules: tuple[str, ...]) -> DocumentStep:
     reads: Reads = "none"
     if condition:
         reads = "tokens" if condition.keys() & {"after", "before", "during"} else "length"
+    args = {key: value for key, value in args.items() if value is not None}
     args = {**args, **rule.fixed, **{f"when_{key}": value for key, value in condition.items()}, "step": number}
     step = DocumentStep(name, reads, args)
     missing = [key for key, field in rule.params.keys().items() if rule.params.model_fields[field].is_required()]
@@ -162,9 +164,10 @@ def _step(number: int, given: Any, rules: tuple[str, ...]) -> DocumentStep:
     try:
         step.lane.Params.parse(args)
     except ValueError as error:
-        text = str(error)
-        pointed = "/" + text.replace("when_", "when/", 1) if text.split(":")[0] in args else f": {text}"
-        raise DocumentError(f"{where}{pointed}") from None
+        place, _, reason = str(error).partition(": ")
+        if place.partition(".")[0] not in args:
+            raise DocumentError(f"{where}: {error}") from None
+        raise DocumentError(f"{where}/{place.replace('when_', 'when/', 1).replace('.', '/')}: {reason}") from None
     return step
 
 
@@ -194,14 +197,28 @@ def schema() -> dict[str, Any]:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"lpkit rules, version {VERSION}",
-        "type": "array",
-        "items": {"oneOf": steps},
+        "oneOf": [
+            {"type": "array", "items": {"oneOf": steps}},
+            {
+                "type": "object",
+                "properties": {"preset": {"type": "object", "description": "parameters of llama.cpp or koboldcpp"}},
+                "required": ["preset"],
+                "additionalProperties": False,
+            },
+            {"type": "string", "description": "the name of one of the operator's documents"},
+        ],
         "$defs": {
+            "set": {
+                "type": "object",
+                "properties": {"set": {"type": "string", "description": "the name of one of the operator's sets"}},
+                "required": ["set"],
+                "additionalProperties": False,
+            },
             "when": {
                 "type": "object",
-                "properties": {key: when[key] for key in KEYS},
+                "properties": {key: _or_one(when[key]) for key in KEYS},
                 "additionalProperties": False,
-            }
+            },
         },
     }
 
@@ -209,4 +226,12 @@ def schema() -> dict[str, Any]:
 def _properties(processor: type[lpkit.LogitsProcessor]) -> dict[str, Any]:
     assert processor.Params is not None
     properties: dict[str, Any] = processor.Params.model_json_schema()["properties"]
+    for field in properties.values():
+        if field.get("type") == "array" and "items" in field:
+            field["items"] = {"anyOf": [field["items"], {"$ref": "#/$defs/set"}]}
     return properties
+
+
+def _or_one(field: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of a marker, which may be one word or token id without a list."""
+    return {"anyOf": [field, *field["items"]["anyOf"][:1]]} if field.get("type") == "array" else field

@@ -36,6 +36,6 @@ def _when(given: dict[str, Any]) -> str:
 
 def _short(value: Any) -> str:
     if isinstance(value, list | tuple):
-        shown = " ".join(map(str, value[:6]))
+        shown = ", ".join(map(str, value[:6]))
         return f"[{shown}]" if len(value) <= 6 else f"[{shown} and {len(value) - 6} more]"
     return str(value)[:100]

@@ -87,7 +87,8 @@ class Policy(_Part):
             PolicyError: the file is wrong.
         """
         try:
-            policy = cls.model_validate(tomllib.loads(Path(path).read_text("utf-8")))
+            text = to_json(tomllib.loads(Path(path).read_text("utf-8")))
+            policy = cls.model_validate_json(text, strict=True)
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             raise PolicyError(f"{path}: {error}") from None
         except ValidationError as error:
@@ -104,6 +105,12 @@ class Policy(_Part):
                 raise PolicyError(f"{path}: {where}{error}") from None
         return policy
 
+    @property
+    def rules(self) -> frozenset[str]:
+        """Names of the rules that a request can meet."""
+        named = [self.first, self.last, *self.documents.values()]
+        return frozenset(self.allow).union(step.rule for steps in named for step in self._read(steps))
+
     def steps(self, extra_args: Mapping[str, Any] | None) -> tuple[DocumentStep, ...]:
         """Return the steps for a request: the operator's first, its own, and the operator's last.
 
@@ -115,38 +122,46 @@ class Policy(_Part):
         """
         given = (extra_args or {}).get(KEY)
         try:
-            key = given if given is None or isinstance(given, str) else to_json(given)
-            if key not in self._memo:
-                own = () if given is None else self._own(given)
+            text = given if given is None or isinstance(given, str) else to_json(given).decode()
+            if text not in self._memo:
+                own = () if text is None else self._own(text)
                 if len(self._memo) >= _REMEMBERED:
                     self._memo.clear()
-                self._memo[key] = (*self._read(self.first), *own, *self._read(self.last))
-            return self._memo[key]
+                self._memo[text] = (*self._read(self.first), *own, *self._read(self.last))
+            return self._memo[text]
         except ValueError as error:
             raise ValueError(f"{KEY}{error}") from None
 
-    def _own(self, given: Any) -> tuple[DocumentStep, ...]:
-        if isinstance(given, str) and not given.lstrip().startswith(("[", "{")):
-            if given in self.documents:
-                return self._read(self.documents[given])
-            reason = f"/: neither JSON nor the name of a document here: {given[:100]!r}; "
-            raise DocumentError((reason + did_you_mean(given[:100], self.documents)).rstrip("; "))
-        size = len(given if isinstance(given, str) else to_json(given))
+    def _own(self, text: str) -> tuple[DocumentStep, ...]:
+        if text in self.documents:
+            return self._read(self.documents[text])
+        size = len(text.encode("utf-8", "surrogatepass"))
         if size > self.limits.bytes:
             raise DocumentError(f"/: {size} bytes; at most {self.limits.bytes} are read")
-        document = given
-        if isinstance(given, str):
-            try:
-                document = json.loads(given)
-            except (ValueError, RecursionError) as error:
+        try:
+            document = json.loads(text, parse_constant=_refuse_constant)
+        except (ValueError, RecursionError) as error:
+            if text.lstrip().startswith(("[", "{")):
                 raise DocumentError(f"/: not JSON ({error})") from None
+            reason = f"/: neither JSON nor the name of a document here: {text[:100]!r}; "
+            raise DocumentError((reason + did_you_mean(text[:100], self.documents)).rstrip("; ")) from None
         if isinstance(document, dict) and document.keys() == {"preset"}:
-            document = from_preset(document["preset"])
+            return self._preset(document["preset"])
         if not isinstance(document, list):
-            raise DocumentError(f"/: a document is a list of steps, not {type(document).__name__}")
+            hint = "; put the step into brackets" if isinstance(document, dict) and "rule" in document else ""
+            raise DocumentError(f"/: a document is a list of steps, not {type(document).__name__}{hint}")
         if len(document) > self.limits.steps:
             raise DocumentError(f"/: {len(document)} steps; at most {self.limits.steps} are run")
         return self._read(document, self.allow)
+
+    def _preset(self, given: Any) -> tuple[DocumentStep, ...]:
+        steps = from_preset(given)
+        try:
+            return self._read(steps, self.allow)
+        except DocumentError as error:
+            number, _, reason = str(error).removeprefix("/").partition("/")
+            name = steps[int(number)]["rule"] if number.isdigit() else number
+            raise DocumentError(f"/preset: as the rule {name}: {reason}") from None
 
     def _read(self, document: list[Any], rules: tuple[str, ...] = tuple(RULES)) -> tuple[DocumentStep, ...]:
         return steps_of([self._with_sets(f"/{number}", step) for number, step in enumerate(document)], rules)
@@ -157,6 +172,8 @@ class Policy(_Part):
             return step
         filled = {}
         for key, value in step.items():
+            if key == "when":
+                value = self._with_sets(f"{where}/when", value)
             if isinstance(value, list) and any(isinstance(item, dict) for item in value):
                 items: list[Any] = []
                 for item in value:
@@ -166,10 +183,18 @@ class Policy(_Part):
                     elif name in self.sets:
                         items += self.sets[name]
                     else:
-                        raise DocumentError(f"{where}/{key}: no set {name[:100]!r}; {suggest(name[:100], self.sets)}")
+                        raise DocumentError(f"{where}/{key}: no set {name[:100]!r}; {_known(name, self.sets)}")
                 value = items
             filled[key] = value
         return filled
+
+
+def _known(name: str, known: Mapping[str, Any]) -> str:
+    return suggest(name[:100], known) if known else "there are none"
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no number of JSON")
 
 
 def _mistake(item: Any) -> str:

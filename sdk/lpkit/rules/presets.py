@@ -90,6 +90,9 @@ NAMES: dict[str, tuple[str, str, _Use]] = {
 }
 """Names of parameters: the rule, its parameter, and True for values that do something."""
 
+BREAKERS = ("\n", ":", '"', "*")
+"""DRY's sequence breakers without ``dry_sequence_breakers``."""
+
 _SWITCHES = {"dry": "multiplier", "xtc": "probability"}
 """Rules that act only with this parameter."""
 
@@ -109,6 +112,7 @@ def from_preset(given: Any) -> list[dict[str, Any]]:
     if not isinstance(given, Mapping):
         raise DocumentError(f"/preset: an object is needed, not {type(given).__name__}")
     steps: dict[str, dict[str, Any]] = {}
+    off: set[str] = set()
     for name, value in given.items():
         if name == "samplers":
             continue
@@ -116,37 +120,53 @@ def from_preset(given: Any) -> list[dict[str, Any]]:
             raise DocumentError(f"/preset/{name}: {ELSEWHERE[name]}")
         if name not in NAMES:
             raise DocumentError(f"/preset/{name[:100]}: unknown; {suggest(name[:100], (*NAMES, 'samplers'))}")
+        if name == "dry_penalty_last_n" and value == 0:
+            off.add("dry")
         rule, parameter, acts = NAMES[name]
         try:
             used = acts(value)
         except TypeError:
             raise DocumentError(f"/preset/{name}: {value!r:.100} is not a number") from None
         if used:
-            steps.setdefault(rule, {"rule": rule})[parameter] = value
-    for rule, switch in _SWITCHES.items():
-        if rule in steps and switch not in steps[rule]:
-            del steps[rule]
+            step = steps.setdefault(rule, {"rule": rule})
+            step[parameter] = [*step[parameter], *value] if parameter == "phrases" and parameter in step else value
+    off |= {rule for rule, switch in _SWITCHES.items() if switch not in steps.get(rule, ())}
+    for rule in off & steps.keys():
+        del steps[rule]
+    if "dry" in steps:
+        steps["dry"].setdefault("breakers", list(BREAKERS))
     if "bias" in steps:
-        _pairs(steps["bias"])
+        _pairs(steps)
     return [steps[rule] for rule in _order(given.get("samplers")) if rule in steps]
 
 
-def _pairs(step: dict[str, Any]) -> None:
-    """Turn ``[[id, bias], ...]`` or ``{"id": bias}`` into ids and values."""
-    pairs = step.pop("pairs")
+def _pairs(steps: dict[str, dict[str, Any]]) -> None:
+    """Turn ``[[id, bias], ...]`` or ``{"id": bias}`` into ids and values; a bias of ``false`` bans the token."""
+    given = steps["bias"].pop("pairs")
+    held: dict[int, Any] = {}
     try:
-        held = [(int(token), float(value)) for token, value in (pairs.items() if isinstance(pairs, dict) else pairs)]
+        for token, value in given.items() if isinstance(given, dict) else given:
+            if isinstance(token, bool | float) or not (value is False or type(value) in (int, float)):
+                raise TypeError
+            held[int(token)] = value
     except (TypeError, ValueError):
         raise DocumentError("/preset/logit_bias: pairs of a token id and a number are needed") from None
-    step |= {"ids": [token for token, _ in held], "values": [value for _, value in held]}
+    banned = [token for token, value in held.items() if value is False]
+    if banned:
+        ban = steps.setdefault("ban", {"rule": "ban"})
+        ban["phrases"] = [*ban.get("phrases", ()), *banned]
+    biased = {token: value for token, value in held.items() if value is not False}
+    steps["bias"] |= {"ids": list(biased), "values": list(biased.values())}
+    if not biased:
+        del steps["bias"]
 
 
 def _order(samplers: Any) -> list[str]:
     if samplers is None:
         return list(ORDER)
-    order = []
-    for name in samplers if isinstance(samplers, list) else ():
+    if not isinstance(samplers, list) or not all(isinstance(name, str) for name in samplers):
+        raise DocumentError("/preset/samplers: a list of names is needed")
+    for name in samplers:
         if name not in _SAMPLERS:
-            raise DocumentError(f"/preset/samplers: {name!r:.100} unknown; {suggest(str(name)[:100], _SAMPLERS)}")
-        order.append(_SAMPLERS[name])
-    return [*order, *(rule for rule in ORDER if rule not in _SAMPLERS.values())]
+            raise DocumentError(f"/preset/samplers: {name[:100]!r} unknown; {suggest(name[:100], _SAMPLERS)}")
+    return [*(_SAMPLERS[name] for name in samplers), *(rule for rule in ORDER if rule not in _SAMPLERS.values())]

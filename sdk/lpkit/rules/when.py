@@ -13,11 +13,12 @@ import torch
 
 import lpkit
 from lpkit import sequences
+from lpkit.portable.words import MarkerOf
 
 EVERYTHING = 2**40  # tokens: more than any text has
 LIMIT = 16  # tokens of a marker
 
-_Marker = Annotated[lpkit.TokenSequencesOf, lpkit.WordForms(special=True)]
+_Marker = Annotated[MarkerOf, lpkit.WordForms(special=True)]
 
 Reads = Literal["none", "length", "tokens"]
 """Part of a request's past that a step's condition reads."""
@@ -61,8 +62,7 @@ class Conditional(lpkit.LogitsProcessor):
         self.when_from[slot] = wanted.when_from
         self.when_span[slot] = span if wanted.when_times is None else min(span, wanted.when_times * wanted.when_every)
         self.when_every[slot] = wanted.when_every
-        after = [token for part in wanted.when_after for token in part]
-        before = [token for part in wanted.when_before for token in part]
+        after, before = list(wanted.when_after), list(wanted.when_before)
         if wanted.when_during:
             start, end = self._reasoning()
             after, before = (start, end) if wanted.when_during == "reasoning" else (end, [])

@@ -126,6 +126,11 @@ def sequences(
     return list(distinct)
 
 
+def in_order(encoder: Encoder, texts: Iterable[str | int], forms: WordForms, vocab_size: int | None) -> list[int]:
+    """Return the ids of the words themselves, one behind the other."""
+    return [token for text in texts for token in sequences(encoder, [text], forms, vocab_size)[0]]
+
+
 def single_ids(encoder: Encoder, texts: Iterable[str | int], forms: WordForms, vocab_size: int | None) -> list[int]:
     """Return the ids of one-token forms, without repetitions; ``forms`` decides about longer forms."""
     distinct: dict[int, None] = {}

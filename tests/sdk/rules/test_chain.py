@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from lpkit.rules.chain import Rules
+from lpkit.rules.chain import MOST_LANES, Rules
 from lpkit.rules.document import RULES
 from lpkit.rules.when import lane_class
 from lpkit.runtime import ThinkingMarkers, make_config
@@ -45,8 +46,8 @@ CONDITION = st.fixed_dictionaries(
         "until": st.integers(4, 8),
         "every": st.integers(1, 3),
         "times": st.integers(1, 2),
-        "after": st.lists(st.integers(0, 2), min_size=1, max_size=2),
-        "before": st.lists(st.integers(0, 2), min_size=1, max_size=2),
+        "after": st.lists(st.integers(0, 2), min_size=1, max_size=3),
+        "before": st.lists(st.integers(0, 2), min_size=1, max_size=3),
     },
 )
 
@@ -172,6 +173,25 @@ def test_lanes_of_requests_that_left_are_used_again() -> None:
 def test_a_batch_without_documents_is_not_touched(applied: Applied) -> None:
     logits = logits_of(2, VOCAB)
     assert torch.equal(applied(Rules, logits, [Asked(None), Asked({"another": 1})]), logits)
+
+
+def test_lanes_that_nobody_uses_go_when_there_are_many() -> None:
+    host = V1Host(Rules, max_num_seqs=2, vocab_size=VOCAB)
+    names = [rule for rule in EXAMPLES if not rule.startswith(("e", "t"))]
+    for first, second in itertools.permutations(names, 2):
+        document = [{"rule": rule, **EXAMPLES[rule][0]} for rule in (first, second, first)]
+        host.update(1, removed=[0], added=[(0, asked(document, [1], []).sampling, [1], [])])
+        assert len(host.processor._lanes) <= MOST_LANES + 3
+
+
+@pytest.mark.parametrize("applied", [on_v1, on_v2])
+def test_a_document_with_a_token_that_the_model_lacks_is_declined_as_a_whole(
+    applied: Applied, caplog: pytest.LogCaptureFixture
+) -> None:
+    document = [{"rule": "bias", "ids": [3], "values": [1.0]}, {"rule": "bias", "ids": [99], "values": [1.0]}]
+    logits = logits_of(1, VOCAB)
+    assert torch.equal(applied(Rules, logits, [asked(document, [1], [2])]), logits)
+    assert "rules, step 1 (bias): ids: token id 99 is outside the vocabulary of 16" in caplog.text
 
 
 def test_an_unreadable_document_is_declined_with_its_pointer(caplog: pytest.LogCaptureFixture) -> None:

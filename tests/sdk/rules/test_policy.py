@@ -46,6 +46,15 @@ def test_a_set_stands_for_its_items() -> None:
         policy.steps(asked([{"rule": "ban", "phrases": [{"set": "hose"}]}]))
 
 
+def test_a_tuple_is_a_list_whatever_was_asked_before() -> None:
+    policy = Policy()
+    assert policy.steps(asked((MIN_P,))) == policy.steps(asked([MIN_P])) == policy.steps(asked((MIN_P,)))
+
+
+def test_the_rules_that_requests_can_meet_are_those_of_the_operator_too() -> None:
+    assert Policy(allow=["min_p"], last=[BAN]).rules == {"min_p", "ban"}
+
+
 def test_documents_have_names() -> None:
     policy = Policy(documents={"creative": [MIN_P]})
     assert [step.rule for step in policy.steps(asked("creative"))] == ["min_p"]
@@ -69,6 +78,15 @@ def test_documents_have_names() -> None:
         ([{"rule": "min_p", "threshold": None}], "min_p needs threshold"),
         ([{"rule": "min_p", "threshold": 0.1, "__class__": 1}], "rules/0/__class__: unknown"),
         ([{"rule": "ban"}], "phrases or words is needed"),
+        ([{"rule": "ban", "phrases": [True]}], "rules/0/phrases/0: "),
+        ([{"rule": "ban", "phrases": [1], "when": {"after": [[1]]}}], "rules/0/when/after/0: "),
+        (
+            [{"rule": "ban", "phrases": [1], "when": {"after": [{"set": "x"}]}}],
+            "rules/0/when/after: no set 'x'; there are",
+        ),
+        ({"rule": "min_p", "threshold": 0.1}, "not dict; put the step into brackets"),
+        ([{5: 1}], "rules/0/rule: None is no rule"),
+        ('[{"rule": "min_p", "threshold": NaN}]', "NaN is no number of JSON"),
         ([{"rule": "bias", "ids": [1, 2], "values": [1]}], "ids and values differ in length: 2 and 1"),
         ([{"rule": "temperature", "low": 2, "high": 1}], "low 2.0 is above high 1.0"),
     ],
@@ -86,6 +104,8 @@ def test_a_wrong_document_is_refused_with_a_pointer(document: Any, said: str) ->
         ('allow = ["min_q"]', "'min_q' is no rule; did you mean 'min_p'"),
         ("limit = {}", "limit: unknown; did you mean 'limits'"),
         ("[limits]\nstep = 3", "limits.step: unknown; did you mean 'steps'"),
+        ('[limits]\nsteps = "8"', "limits.steps: Input should be a valid integer"),
+        ("[sets]\nhouse = [true]", "sets.house"),
         ('[limits]\nsteps = "many"', "limits.steps: Input should be a valid integer"),
         ('first = [{ rule = "min_p" }]', "first/0: min_p needs threshold"),
         ('[documents]\nnew = [{ rule = "ban", words = [{ set = "x" }] }]', "documents.new/0/words: no set 'x'"),
