@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from lpkit_conformance.errors import UserError
 
-Policy = Annotated[
+PolicyFile = Annotated[
     Path | None, typer.Option("--policy", metavar="FILE", help="The operator's file, in place of LPKIT_RULES.")
 ]
 
@@ -22,11 +22,10 @@ def check(
     Exit code 0: the file is right; 2: it is wrong.
     """
     from lpkit.rules.document import RULES
-    from lpkit.rules.policy import Policy as Read
-    from lpkit.rules.policy import PolicyError
+    from lpkit.rules.policy import Policy, PolicyError
 
     try:
-        policy = Read.load(file)
+        policy = Policy.load(file)
     except PolicyError as error:
         raise UserError(str(error)) from None
     typer.echo(
@@ -44,14 +43,14 @@ def schema() -> None:
 
 def explain(
     document: Annotated[str, typer.Argument(help="A document: its JSON, a file of it, or a name from --policy.")],
-    policy: Policy = None,
+    policy: PolicyFile = None,
 ) -> None:
     """Say what each step of a document does, or where the document is wrong (exit code 2)."""
     from lpkit.rules.explain import sentence
-    from lpkit.rules.policy import Policy as Read
+    from lpkit.rules.policy import Policy
 
     try:
-        read = Read.load(policy) if policy else Read.here()
+        read = Policy.load(policy) if policy else Policy.here()
         text = document
         if not document.lstrip().startswith(("[", "{")) and document not in read.documents:
             if not Path(document).is_file():

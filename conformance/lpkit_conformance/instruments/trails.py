@@ -66,7 +66,7 @@ def trail() -> Iterator[list[Seen]]:
 def parting(here: list[Seen], there: list[Seen]) -> tuple[str, str]:
     """Return the name of what differs between two processes, and ``file:line`` of the line that takes it; else empty.
 
-    The name is empty for what the line makes by itself. That of a module's or a class's data has its definition's line.
+    The name is empty where the line itself makes the difference. Data of a module or a class has its definition's line.
     """
     pairs = list(zip(here, there, strict=False))
     parted = next((n for n, (one, other) in enumerate(pairs) if one[2:4] != other[2:4]), None)

@@ -58,10 +58,9 @@ class Rules(v1.LogitsProcessor, v2.LogitsProcessor):
         self._engine = vllm_config, device_or_states, is_pin_memory
         self._policy = Policy.here()
         # Made now, since a kernel may be compiled with the first lane of a rule.
-        self._lanes = [
-            self._made(lane_class(processor, "none"))
-            for processor in dict.fromkeys(rule.processor for name, rule in RULES.items() if name in self._policy.rules)
-        ]
+        met = self._policy.rules
+        processors = dict.fromkeys(rule.processor for name, rule in RULES.items() if name in met)
+        self._lanes = [self._made(lane_class(processor, "none")) for processor in processors]
         self._first = frozenset(self._lanes)
         self._used: list[lpkit.LogitsProcessor] = []  # lanes in use, in order
         self._touched: set[lpkit.LogitsProcessor] = set()  # lanes that may have something to send (V2)

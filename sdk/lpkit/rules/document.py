@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import lpkit
 from lpkit._nearest import suggest
+from lpkit.history.rows import HistoryUse
 from lpkit.rules.allowed_tokens import AllowedTokens
 from lpkit.rules.ban import Ban
 from lpkit.rules.dry import Dry
@@ -26,7 +27,7 @@ from lpkit.rules.temperature import Temperature
 from lpkit.rules.thinking_budget import ThinkingBudget
 from lpkit.rules.top_n_sigma import TopNSigma
 from lpkit.rules.truncation import Truncation
-from lpkit.rules.when import KEYS, Reads, lane_class
+from lpkit.rules.when import KEYS, lane_class
 from lpkit.rules.xtc import Xtc
 
 VERSION = 1
@@ -102,7 +103,7 @@ class DocumentStep:
     """
 
     rule: str
-    reads: Reads
+    reads: HistoryUse
     args: Mapping[str, Any]
 
     @property
@@ -150,7 +151,7 @@ def _step(number: int, given: Any, rules: tuple[str, ...]) -> DocumentStep:
     for key in ("after", "before"):
         if isinstance(condition.get(key), str | int):
             condition = {**condition, key: [condition[key]]}
-    reads: Reads = "none"
+    reads: HistoryUse = "none"
     if condition:
         reads = "tokens" if condition.keys() & {"after", "before", "during"} else "length"
     args = {key: value for key, value in args.items() if value is not None}

@@ -16,10 +16,10 @@ import torch
 
 import lpkit
 from lpkit import sequences
+from lpkit.rules import EVERYTHING
 
 LARGEST = 1e38  # a penalty stays a number
 LONGEST = 1024  # excess beyond which a penalty grows no more
-EVERYTHING = 2**40  # tokens: more than any text has
 
 
 class Dry(lpkit.LogitsProcessor):

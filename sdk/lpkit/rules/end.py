@@ -9,8 +9,7 @@ import torch
 
 import lpkit
 from lpkit import kernels
-
-NEVER = 2**40  # tokens: more than any text has
+from lpkit.rules import EVERYTHING
 
 
 class End(lpkit.LogitsProcessor):
@@ -35,7 +34,7 @@ class End(lpkit.LogitsProcessor):
 
     tokens = lpkit.ragged(torch.int64, limit=16)
     at_least = lpkit.column(torch.int64)
-    at_most = lpkit.column(torch.int64, default=NEVER)
+    at_most = lpkit.column(torch.int64, default=EVERYTHING)
     after = lpkit.column(torch.int64)
     by = lpkit.column(torch.float32)
 
@@ -43,7 +42,7 @@ class End(lpkit.LogitsProcessor):
         slot, wanted = request.slot, request.params
         self.tokens[slot] = sorted(set(wanted.tokens))
         self.at_least[slot] = wanted.at_least
-        self.at_most[slot] = NEVER if wanted.at_most is None else wanted.at_most
+        self.at_most[slot] = EVERYTHING if wanted.at_most is None else wanted.at_most
         self.after[slot] = wanted.after
         self.by[slot] = wanted.by
         return True

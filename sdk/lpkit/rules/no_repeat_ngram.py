@@ -9,8 +9,7 @@ import torch
 
 import lpkit
 from lpkit import kernels, sequences
-
-EVERYTHING = 2**40  # tokens: more than any text has
+from lpkit.rules import EVERYTHING
 
 
 class NoRepeatNgram(lpkit.LogitsProcessor):

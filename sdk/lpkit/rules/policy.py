@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -97,19 +97,32 @@ class Policy(_Part):
         for name in policy.allow:
             if name not in RULES:
                 raise PolicyError(f"{path}: allow: {name!r} is no rule; {suggest(name, RULES)}")
-        named = {f"documents.{name}": steps for name, steps in policy.documents.items()}
-        for where, steps in {"first": policy.first, "last": policy.last, **named}.items():
-            try:
-                policy._read(steps)
-            except DocumentError as error:
-                raise PolicyError(f"{path}: {where}{error}") from None
+        try:
+            policy.operators  # noqa: B018 - reads them
+        except DocumentError as error:
+            raise PolicyError(f"{path}: {error}") from None
         return policy
+
+    @cached_property
+    def operators(self) -> Mapping[str, tuple[DocumentStep, ...]]:
+        """The operator's own steps, by their place in the file.
+
+        Raises:
+            DocumentError: a step is wrong; the message begins with the place.
+        """
+        named = {f"documents.{name}": steps for name, steps in self.documents.items()}
+        read = {}
+        for place, steps in {"first": self.first, "last": self.last, **named}.items():
+            try:
+                read[place] = self._read(steps)
+            except DocumentError as error:
+                raise DocumentError(f"{place}{error}") from None
+        return read
 
     @property
     def rules(self) -> frozenset[str]:
         """Names of the rules that a request can meet."""
-        named = [self.first, self.last, *self.documents.values()]
-        return frozenset(self.allow).union(step.rule for steps in named for step in self._read(steps))
+        return frozenset(self.allow).union(step.rule for steps in self.operators.values() for step in steps)
 
     def steps(self, extra_args: Mapping[str, Any] | None) -> tuple[DocumentStep, ...]:
         """Return the steps for a request: the operator's first, its own, and the operator's last.
@@ -127,14 +140,14 @@ class Policy(_Part):
                 own = () if text is None else self._own(text)
                 if len(self._memo) >= _REMEMBERED:
                     self._memo.clear()
-                self._memo[text] = (*self._read(self.first), *own, *self._read(self.last))
+                self._memo[text] = (*self.operators["first"], *own, *self.operators["last"])
             return self._memo[text]
         except ValueError as error:
             raise ValueError(f"{KEY}{error}") from None
 
     def _own(self, text: str) -> tuple[DocumentStep, ...]:
         if text in self.documents:
-            return self._read(self.documents[text])
+            return self.operators[f"documents.{text}"]
         size = len(text.encode("utf-8", "surrogatepass"))
         if size > self.limits.bytes:
             raise DocumentError(f"/: {size} bytes; at most {self.limits.bytes} are read")
@@ -194,7 +207,7 @@ def _known(name: str, known: Mapping[str, Any]) -> str:
 
 
 def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no number of JSON")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 def _mistake(item: Any) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from lpkit._nearest import suggest
@@ -50,40 +52,28 @@ _SAMPLERS = {
 }
 """llama.cpp's names of ``samplers``; "" for those that the request's own parameters are."""
 
-_Use = Callable[[Any], bool]
+_ABOVE_0, _BELOW_1 = partial(operator.lt, 0), partial(operator.gt, 1)
+_NOT_0, _NOT_1, _GIVEN = (partial(operator.ne, neutral) for neutral in (0, 1, None))
 
-
-def _above(limit: float) -> _Use:
-    return lambda value: value > limit
-
-
-def _below(limit: float) -> _Use:
-    return lambda value: value < limit
-
-
-def _is_not(neutral: Any) -> _Use:
-    return lambda value: value != neutral
-
-
-NAMES: dict[str, tuple[str, str, _Use]] = {
-    "repeat_penalty": ("penalties", "repetition", _is_not(1)),
-    "rep_pen": ("penalties", "repetition", _is_not(1)),
-    "presence_penalty": ("penalties", "presence", _is_not(0)),
-    "frequency_penalty": ("penalties", "frequency", _is_not(0)),
-    "dry_multiplier": ("dry", "multiplier", _above(0)),
-    "dry_base": ("dry", "base", _is_not(None)),
-    "dry_allowed_length": ("dry", "allowed_length", _is_not(None)),
-    "dry_penalty_last_n": ("dry", "range", _above(0)),
+NAMES: dict[str, tuple[str, str, Callable[[Any], bool]]] = {
+    "repeat_penalty": ("penalties", "repetition", _NOT_1),
+    "rep_pen": ("penalties", "repetition", _NOT_1),
+    "presence_penalty": ("penalties", "presence", _NOT_0),
+    "frequency_penalty": ("penalties", "frequency", _NOT_0),
+    "dry_multiplier": ("dry", "multiplier", _ABOVE_0),
+    "dry_base": ("dry", "base", _GIVEN),
+    "dry_allowed_length": ("dry", "allowed_length", _GIVEN),
+    "dry_penalty_last_n": ("dry", "range", _ABOVE_0),
     "dry_sequence_breakers": ("dry", "breakers", bool),
-    "top_n_sigma": ("top_n_sigma", "n", _above(0)),
-    "typical_p": ("typical", "threshold", _below(1)),
-    "typical": ("typical", "threshold", _below(1)),
-    "min_p": ("min_p", "threshold", _above(0)),
-    "xtc_probability": ("xtc", "probability", _above(0)),
-    "xtc_threshold": ("xtc", "threshold", _is_not(None)),
-    "top_a": ("top_a", "threshold", _above(0)),
-    "tfs": ("tail_free", "threshold", _below(1)),
-    "smoothing_factor": ("temperature", "smoothing", _above(0)),
+    "top_n_sigma": ("top_n_sigma", "n", _ABOVE_0),
+    "typical_p": ("typical", "threshold", _BELOW_1),
+    "typical": ("typical", "threshold", _BELOW_1),
+    "min_p": ("min_p", "threshold", _ABOVE_0),
+    "xtc_probability": ("xtc", "probability", _ABOVE_0),
+    "xtc_threshold": ("xtc", "threshold", _GIVEN),
+    "top_a": ("top_a", "threshold", _ABOVE_0),
+    "tfs": ("tail_free", "threshold", _BELOW_1),
+    "smoothing_factor": ("temperature", "smoothing", _ABOVE_0),
     "logit_bias": ("bias", "pairs", bool),
     "banned_tokens": ("ban", "phrases", bool),
     "banned_strings": ("ban", "phrases", bool),

@@ -13,15 +13,13 @@ import torch
 
 import lpkit
 from lpkit import sequences
+from lpkit.history.rows import HistoryUse
 from lpkit.portable.words import MarkerOf
+from lpkit.rules import EVERYTHING
 
-EVERYTHING = 2**40  # tokens: more than any text has
 LIMIT = 16  # tokens of a marker
 
 _Marker = Annotated[MarkerOf, lpkit.WordForms(special=True)]
-
-Reads = Literal["none", "length", "tokens"]
-"""Part of a request's past that a step's condition reads."""
 
 
 class When(lpkit.Params):
@@ -112,7 +110,7 @@ class _SomeRows:
 
 
 @cache
-def lane_class(rule: type[lpkit.LogitsProcessor], reads: Reads) -> type[lpkit.LogitsProcessor]:
+def lane_class(rule: type[lpkit.LogitsProcessor], reads: HistoryUse) -> type[lpkit.LogitsProcessor]:
     """Return a rule's class for the steps of documents.
 
     It edits the model's logits, whatever the rule's stage, so that steps keep their order: the rule takes the

@@ -86,7 +86,7 @@ def test_documents_have_names() -> None:
         ),
         ({"rule": "min_p", "threshold": 0.1}, "not dict; put the step into brackets"),
         ([{5: 1}], "rules/0/rule: None is no rule"),
-        ('[{"rule": "min_p", "threshold": NaN}]', "NaN is no number of JSON"),
+        ('[{"rule": "min_p", "threshold": NaN}]', "NaN is not a JSON number"),
         ([{"rule": "bias", "ids": [1, 2], "values": [1]}], "ids and values differ in length: 2 and 1"),
         ([{"rule": "temperature", "low": 2, "high": 1}], "low 2.0 is above high 1.0"),
     ],
@@ -134,7 +134,11 @@ JSON = st.recursive(
 @given(document=JSON | st.lists(JSON, max_size=4), as_text=st.booleans())
 @settings(max_examples=300, deadline=None, derandomize=True)
 def test_any_json_is_steps_or_one_short_refusal(document: Any, as_text: bool) -> None:
-    given = SamplingParams(extra_args={"rules": json.dumps(document) if as_text else document})
+    try:
+        given = SamplingParams(extra_args={"rules": json.dumps(document) if as_text else document})
+    except ValueError:  # integers that the transport does not hold never reach a plugin, except as text
+        assert not as_text
+        return
     with contextlib.suppress(ValueError):
         Rules.validate_params(given)
         return

@@ -57,7 +57,7 @@ def test_parameters_become_steps_in_the_order_of_the_other_engine(given: Any, st
         ({"samplers": "min_p"}, "rules/preset/samplers: a list of names"),
         ({"samplers": [["min_p"]]}, "rules/preset/samplers: a list of names"),
         ({"min_p": 5, "dry_multiplier": 0.8}, "rules/preset: as the rule min_p: threshold: Input should be less than"),
-        ({"logit_bias": [[1e999, 1]]}, "Infinity is no number of JSON|pairs of a token id"),
+        ({"logit_bias": [[1e999, 1]]}, "Infinity is not a JSON number|pairs of a token id"),
         ({"logit_bias": [[5.9, 1]]}, "rules/preset/logit_bias: pairs"),
         ({5: 1}, "rules/preset/5: unknown"),
         ({"min_p": "much"}, "rules/preset/min_p: 'much' is not a number"),
