@@ -24,7 +24,9 @@ Processes = Callable[[Runner], EngineProcess]
 
 
 def without_engine(process: EngineProcess) -> EngineProcess:
+    """The process as a new one: without an engine, and without another test's plugins, which a recording would load."""
     process.stop()
+    process.call("plugin_probes:place", ())
     return process
 
 
