@@ -1,14 +1,16 @@
-"""Time plugins that no request uses, on both runners.
+"""Time plugins that no request uses, and several rules as one document beside their plugins, on both runners.
 
     python benchmarks/several_plugins.py [--batch 64] [--device cpu]
 
-Every plugin of ``reference_plugins/`` gets the same batch, all of whose requests use lpkit-min-p; its calls of one step
-are timed, all plugins in turns, the least of many rounds. The engine's own work is left out.
+Every plugin of ``reference_plugins/`` gets the same batch, all of whose requests use lpkit-min-p; its calls of one
+step are timed, all plugins in turns, the least of many rounds. So are the plugins of a chain, and lpkit-rules with the
+same chain in the requests. The engine's own work is left out.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -26,24 +28,41 @@ IN_USE = "lpkit-min-p"
 SIZES = (1, 4, 13)
 ROUNDS = 200
 
+CHAIN: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "lpkit-logit-bias": (
+        {"logit_bias_ids": [3, 90, 0], "logit_bias_values": [5.0, -100.0, 2.5]},
+        {"rule": "bias", "ids": [3, 90, 0], "values": [5.0, -100.0, 2.5]},
+    ),
+    "lpkit-penalties": (
+        {"penalties_repetition": 1.3, "penalties_frequency": 0.4},
+        {"rule": "penalties", "repetition": 1.3, "frequency": 0.4},
+    ),
+    "lpkit-top-n-sigma": ({"top_n_sigma": 1.0}, {"rule": "top_n_sigma", "n": 1.0}),
+    IN_USE: ({"min_p_threshold": 0.1}, {"rule": "min_p", "threshold": 0.1}),
+}
+"""By plugin, in the order of the chain: its request's arguments, and the step of a document that says the same."""
+
 Calls = dict[str, Callable[[], object]]
+Arguments = dict[str, Any]
 
 
-def steps(batch: int, device: torch.device) -> dict[str, Calls]:
-    """By runner and plugin, what an engine calls in a step."""
-    found: dict[str, Calls] = {"V1": {}, "V2": {}}
-    params = SamplingParams(temperature=1.0, extra_args={"min_p_threshold": 0.1})
+def steps(arguments: dict[str, Arguments], batch: int, device: torch.device) -> dict[str, Calls]:
+    """By runner and plugin, what an engine calls in a step if all requests have these ``extra_args``."""
+    calls: dict[str, Calls] = {"V1": {}, "V2": {}}
     config = make_config(max_num_seqs=batch, vocab_size=VOCAB, max_model_len=256, device=device)
     for folder in FOLDERS:
+        if folder.name not in arguments:
+            continue
         cls, _ = announced(folder)
+        params = SamplingParams(temperature=1.0, extra_args=arguments[folder.name])
         for runner, kind in (("V1", V1Driver), ("V2", V2Driver)):
             driver = kind(cls, config, device)
             requests = [Request(f"r{n}", params, [1, 2, 3], output_token_ids=[4]) for n in range(batch)]
             driver.begin(entering=requests)
-            found[runner][folder.name] = partial(
+            calls[runner][folder.name] = partial(
                 step, driver.processor, torch.randn(batch, VOCAB, device=device), *driver.context(requests)
             )
-    return found
+    return calls
 
 
 def step(plugin: Any, logits: torch.Tensor, *context: Any) -> None:
@@ -64,13 +83,24 @@ def least(calls: Calls, clock: Clock) -> dict[str, float]:
 
 def show_installed(batch: int, device: torch.device) -> None:
     clock = Clock(device)
-    for runner, times in ((runner, least(calls, clock)) for runner, calls in steps(batch, device).items()):
+    in_use = {folder.name: CHAIN[IN_USE][0] for folder in FOLDERS}
+    for runner, times in ((runner, least(calls, clock)) for runner, calls in steps(in_use, batch, device).items()):
         idle = sorted(cost for name, cost in times.items() if name != IN_USE)
         each = f"{len(idle)} plugins of {idle[0]:.1f} to {idle[-1]:.1f} us"
         print(f"{runner}: {IN_USE} {times[IN_USE]:.0f} us; beside it {each}")
         for size in SIZES:
             beside = sum(idle[-(size - 1) :]) if size > 1 else 0.0
             print(f"  {size:2} installed: {beside:6.2f} us beside it, {beside / times[IN_USE]:.1%}")
+
+
+def show_document(batch: int, device: torch.device) -> None:
+    clock = Clock(device)
+    document = {"rules": json.dumps([rule for _, rule in CHAIN.values()])}
+    arguments = {name: given for name, (given, _) in CHAIN.items()} | {"lpkit-rules": document}
+    for runner, times in ((runner, least(calls, clock)) for runner, calls in steps(arguments, batch, device).items()):
+        whole = times.pop("lpkit-rules")
+        each = ", ".join(f"{name.removeprefix('lpkit-')} {cost:.0f}" for name, cost in times.items())
+        print(f"{runner}: {len(times)} plugins {sum(times.values()):.0f} us ({each}); as one document {whole:.0f} us")
 
 
 def main() -> None:
@@ -80,6 +110,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     show_installed(options.batch, options.device)
+    show_document(options.batch, options.device)
 
 
 if __name__ == "__main__":
