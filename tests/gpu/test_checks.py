@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import zoo
-from device_under_test import DEVICE, all_or
+from device_under_test import DEVICE, all_or, in_a_child
 
 pytestmark = pytest.mark.gpu
 
@@ -12,13 +12,18 @@ pytestmark = pytest.mark.gpu
 LEFT_OUT = ("LP604", "LP002")
 
 
-def verdicts(specimen: zoo.Specimen, device: str, select: tuple[str, ...] = ()) -> dict[str, str]:
-    return {item.label: item.status for item in zoo.run_all(specimen, select=select, ignore=LEFT_OUT, device=device)}
+def verdicts(identity: str, device: str, select: tuple[str, ...] = ()) -> dict[str, str]:
+    results = zoo.run_all(zoo.specimen(identity), select=select, ignore=LEFT_OUT, device=device)
+    return {item.label: item.status for item in results}
+
+
+def on_both(specimen: zoo.Specimen, select: tuple[str, ...] = ()) -> tuple[dict[str, str], dict[str, str]]:
+    return in_a_child(verdicts, specimen.id, DEVICE.type, select), verdicts(specimen.id, "cpu", select)
 
 
 @pytest.mark.parametrize("specimen", all_or(zoo.CORRECT, 3), ids=lambda item: item.id)
 def test_no_check_fails_a_correct_processor_on_the_device(specimen: zoo.Specimen) -> None:
-    found, expected = verdicts(specimen, DEVICE.type), verdicts(specimen, "cpu")
+    found, expected = on_both(specimen)
     assert not {label for label, status in found.items() if status in ("failed", "blocked", "error")}
     assert found == expected
 
@@ -28,6 +33,6 @@ DEFECTS = [defect for defect in zoo.DEFECTS if defect.code not in LEFT_OUT and d
 
 @pytest.mark.parametrize("defect", all_or(DEFECTS, 10), ids=lambda item: f"{item.code}-{item.id}")
 def test_the_named_check_catches_the_defect_on_the_device(defect: zoo.Defect) -> None:
-    found, expected = (verdicts(defect, device, (defect.code,)) for device in (DEVICE.type, "cpu"))
+    found, expected = on_both(defect, (defect.code,))
     named = {label for label in expected if label.startswith(defect.code)}
     assert {label: found[label] for label in named} == {label: expected[label] for label in named}

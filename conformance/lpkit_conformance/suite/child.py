@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lpkit_conformance.codec import decode, encode
-from lpkit_conformance.processes import tree
+from lpkit_conformance.processes import gpu, tree
 from lpkit_conformance.processes.child import Parent
 from lpkit_conformance.vllm_api.choose import STANDIN, prepare
 
@@ -44,6 +44,8 @@ def work(parent: Parent) -> None:
             result = session.judged(label)
             hint = session.hint() if result.never_active else ""
             parent.answer({"result": encode(result), "hint": hint, "notes": session.notes})
+            if gpu.error_of(torch.device(session.plan.device)):
+                return  # the parent starts another process for the other checks
     parent.answer(len(tree.children()))
 
 

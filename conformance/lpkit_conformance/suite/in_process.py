@@ -26,7 +26,7 @@ from lpkit_conformance.explanation.unreached import reaching, serve, unreached
 from lpkit_conformance.hosts import PluginError
 from lpkit_conformance.instruments.module_state import ModuleState
 from lpkit_conformance.instruments.process_settings import settings_kept
-from lpkit_conformance.processes import tree
+from lpkit_conformance.processes import gpu, tree
 from lpkit_conformance.processes.supervise import Child
 from lpkit_conformance.results import Blocked, CheckResult, Failed, Skipped, Status, label_of
 from lpkit_conformance.settings.cases import FOREIGN_ARGS, Case, Requests
@@ -249,11 +249,16 @@ class Session:
 def _result(check: type[Rule], subject: Subject, host: str) -> CheckResult:
     """Return a check's result for one case."""
     method = check.method if isinstance(check.method, str) else check.method[host]
-    return guarded(
+    result = guarded(
         check,
         host,
         lambda: judge(check, host, lambda: _run(check, subject), lambda: at_fault(subject, method)),
     )
+    error = gpu.error_of(subject.setup.device)
+    if not error or result.status == "failed":
+        return result
+    finding = raised(subject.plugin.cls, PluginError(method, f"broke the GPU: {error}", fix=fix("gpu")))
+    return CheckResult(check.code, check.name, host, "failed", finding.summary, finding)
 
 
 def guarded(check: type[Rule], host: str, judged: Callable[[], CheckResult]) -> CheckResult:

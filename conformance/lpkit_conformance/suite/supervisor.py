@@ -182,6 +182,8 @@ class _Supervision:
             return
         # Between two checks only the plugin's finalizers run: what the last check left behind.
         label = self.current or self.latest or "LP001"
+        if not self.current and label in self.agenda.results and self.agenda.results[label].status == "failed":
+            return  # it says why: no call reaches the GPU any more
         self.current = ""
         location = location_in(loss.stacks)
         root = location or (loss.kind if loss.kind == "output" else "")

@@ -114,6 +114,18 @@ def test_what_hung_is_not_called_again_and_the_rest_goes_on(results) -> None:
     assert result.verdict == "fail"
 
 
+def test_a_check_that_breaks_the_gpu_fails_and_the_others_get_a_process_with_a_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LPKIT_TEST_NOTE", str(tmp_path / "note"))
+    result = check_target(f"{HOSTILE}:BreaksTheGpu", replace(PLAN, select=("LP1", "LP2")), [], limit=LIMIT)
+    assert "broke the GPU: CUDA error: device-side assert triggered" in failure(result).message
+    assert "--device cuda" in failure(result).finding.fix
+    assert {check.label: check.status for check in result.checks}["LP106"] == "passed"
+    assert {check.status for check in result.checks} == {"passed", "failed", "blocked"}
+    assert result.error == ""
+
+
 def test_a_run_ends_at_the_second_hang() -> None:
     result = check_target(f"{HOSTILE}:HangsOnBoth", replace(PLAN, select=("LP1",)), [], limit=LIMIT)
     assert {check.message for check in result.checks if check.status == "failed"} == {

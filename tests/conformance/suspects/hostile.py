@@ -9,6 +9,7 @@ from pathlib import Path
 
 from bias import Good
 from lpkit import v2
+from lpkit_conformance.processes import gpu
 
 
 class Hangs(Good):
@@ -119,4 +120,15 @@ class ExitsInBetween(Good):
             os._exit(3)
         if logits.abs().max() > 1e29:
             raise ValueError("too large")
+        return super().apply(logits)
+
+
+class BreaksTheGpu(Good):
+    """Once, with many rows: from then on no call of the process reaches the GPU."""
+
+    def apply(self, logits):
+        note = Path(os.environ["LPKIT_TEST_NOTE"])
+        if len(logits) > 3 and not note.exists():
+            note.touch()
+            gpu.error_of = lambda device: "CUDA error: device-side assert triggered"
         return super().apply(logits)

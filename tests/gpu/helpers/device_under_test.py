@@ -6,15 +6,18 @@ So the same code runs everywhere and stays tested; only a run on a GPU proves an
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 from unittest import mock
 
 import torch
 from lpkit import kernels
 from lpkit.kernels import fused
+from lpkit_conformance.processes import gpu
 
 T = TypeVar("T")
 
@@ -27,6 +30,28 @@ INTERPRETED = not HAVE_GPU and os.environ.get("TRITON_INTERPRET") == "1"
 def all_or(items: Sequence[T], sample: int) -> list[T]:
     """All items where there is a GPU, else a few of them, spread evenly."""
     return list(items) if HAVE_GPU else list(items)[:: max(len(items) // sample, 1)][:sample]
+
+
+_child: ProcessPoolExecutor | None = None
+
+
+def in_a_child(function: Callable[..., T], *arguments: Any) -> T:
+    """The function's result in a process that is ended with its GPU: after a failed assertion no call reaches that."""
+    global _child
+    if not HAVE_GPU:
+        return function(*arguments)
+    if _child is None:
+        spawned = multiprocessing.get_context("spawn")
+        _child = ProcessPoolExecutor(1, spawned, initializer=torch.set_num_threads, initargs=(1,))
+    result, error = _child.submit(_with_the_gpus_error, function, arguments).result()
+    if error:
+        _child.shutdown()
+        _child = None
+    return result
+
+
+def _with_the_gpus_error(function: Callable[..., T], arguments: tuple[Any, ...]) -> tuple[T, str]:
+    return function(*arguments), gpu.error_of(DEVICE)
 
 
 Computed = Sequence[torch.Tensor]
