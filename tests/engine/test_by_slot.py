@@ -1,4 +1,5 @@
-"""Steps by slot give the bits of the same kernels on the rows alone; here under Triton's interpreter."""
+"""Steps by slot give the bits of the same kernels on the rows alone, and so do steps of torch operations whose histories
+kernels read; here under Triton's interpreter."""
 
 from __future__ import annotations
 
@@ -21,6 +22,7 @@ from lpkit.sampling_params import SamplingParams
 from plugins_here import FOLDERS, announced
 
 SLOTS, VOCAB, CPU = 5, 2100, torch.device("cpu")
+UNRECORDED = ("lpkit-cite-from-prompt",)
 name = sys.argv[1]
 cls, case = next(announced(folder) for folder in FOLDERS if folder.name == name)
 whole, few = fused.together(fused.WHOLE_ROWS), fused.together(fused.FEW)
@@ -56,11 +58,13 @@ def same(by_slot, general, context, rows, steady=False):
         logits = given.clone(memory_format=torch.preserve_format)
         with mock.patch.object(fused, "prepare", lambda device: whole):
             expected = general.apply(logits.clone(), *context)
-        assert by_slot._by_slot.recorded or not by_slot._admission.own.all.any()
+        python = {} if name in UNRECORDED else {"process": None, "edit": None}  # nothing of the author's runs
+        if python:
+            assert by_slot._by_slot.recorded or not by_slot._admission.own.all.any()
         steady &= given is layouts[0]  # the first of the two calls is the only one that finds new tokens
         steadily[0] += steady
         with (
-            mock.patch.multiple(cls, process=None, edit=None),  # nothing of the author's runs
+            mock.patch.multiple(cls, **python) if python else mock.patch.object(fused, "few_for", lambda _: few),
             mock.patch.object(V1History, "_slowly", seen if steady else slowly),
         ):
             found = by_slot.apply(logits, *context)
@@ -169,4 +173,4 @@ ANSWERED = ("forced-sequence", "greenlist-watermark", "loop-breaker", "thinking-
 def test_by_slot_a_batch_gets_what_its_rows_get_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     path = os.pathsep.join(filter(None, (str(BENCHMARKS), os.environ.get("PYTHONPATH"))))
     monkeypatch.setenv("PYTHONPATH", path)
-    interpret(CODE, *((f"lpkit-{rule}",) for rule in (*RULES, *SPARSE, *ANSWERED)))
+    interpret(CODE, *((f"lpkit-{rule}",) for rule in (*RULES, *SPARSE, *ANSWERED, "cite-from-prompt")))

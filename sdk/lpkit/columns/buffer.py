@@ -26,7 +26,7 @@ class Table:
         self._device_type = device
         self._changed: set[int] = set()
         self.host: np.ndarray[Any, Any] = np.full((rows, width), fill, dtype=NUMPY_TYPES[dtype])
-        self.device = torch.from_numpy(self.host).to(device)
+        self.device = sent(torch.from_numpy(self.host), device)
 
     def write(self, row: int, values: Any) -> None:
         """Put ``values`` at the start of a row and the fill behind them."""

@@ -20,7 +20,7 @@ class History:
 
     Args:
         texts: of ``kind`` 0 or 1.
-        index: int64 ``[n]``, their rows; as many as the texts have are all rows in order, whatever the numbers.
+        index: int64 ``[n]``, their rows in ``texts``.
         slots: int64 ``[n]``, slots of their requests.
         keep_tokens: False when only lengths are read.
     """

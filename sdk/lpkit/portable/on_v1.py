@@ -53,8 +53,8 @@ class V1Binding:
             self._history = V1History(slots, device, history == "tokens")
         self._own: list[tuple[int, AdmittedRequest]] = []  # admitted requests, in row order
         self._count = slots
-        # Sent when first read after a change: rows and slots of admitted requests, and the slot of each row.
-        self._located: tuple[torch.Tensor, torch.Tensor] | None = None
+        # Sent when first read after a change: rows, slots and numbers of admitted requests, and the slot of each row.
+        self._located: tuple[torch.Tensor, ...] | None = None
         self._numbered: list[tuple[int, AdmittedRequest]] = []  # admitted requests as rows of their own
         self._by_row: torch.Tensor | None = None
         self._stale = False
@@ -108,13 +108,12 @@ class V1Binding:
             return None
         if self._located is None:
             rows_and_slots = [[row for row, _ in self._own], [entry.slot for _, entry in self._own]]
-            on_device = sent(torch.from_numpy(np.array(rows_and_slots, dtype=np.int64)), self._device)
-            self._located = on_device[0], on_device[1]
+            located = np.array([*rows_and_slots, range(len(self._own))], dtype=np.int64)
+            self._located = sent(torch.from_numpy(located), self._device).unbind()
             self._numbered = list(enumerate(entry for _, entry in self._own))
-        (index, slots), history = self._located, None
+        (index, slots, numbers), history = self._located, None
         if self._history is not None:
             _, texts, waiting = self._history.texts(self._numbered, len(self._numbered), "rows")
-            numbers = index
             if waiting:
                 self._warn()
                 keep = [number for number, _ in self._numbered if number not in waiting]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import lpkit
 import pytest
 import torch
+from lpkit.kernels import fused
+from lpkit.kernels.recording import SlotHistories
 from sdk_hosts import (
     A_FEW_FRAMES,
     HOST_SYNCS,
@@ -74,6 +78,23 @@ class TestNobodyAsked:
 
 
 class TestRows:
+    def test_a_kernel_reads_the_histories_of_some_rows_at_their_places_among_the_histories(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        read = []
+
+        def history(texts: SlotHistories, rows: torch.Tensor, slots: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            last = texts.last[rows]  # where this raises, a kernel reads memory of others
+            read.append(rows.tolist())
+            return texts.prompts[slots], last + 1, torch.empty(0), torch.empty(0)
+
+        monkeypatch.setattr(fused, "few_for", lambda held: SimpleNamespace(history=history))
+        host = V1Host(Lengths)
+        arguments = [params(lengths=True) if row in (2, 5) else params() for row in range(6)]
+        host.update(6, added=[new(row, given) for row, given in enumerate(arguments)])
+        host.apply(logits_of(6))
+        assert read == [[0, 1]]
+
     @pytest.mark.parametrize("cls", [Add, AddInPlace])
     def test_some_rows_are_gathered_and_the_rest_keeps_its_bits(self, cls: type) -> None:
         host = V1Host(cls)
