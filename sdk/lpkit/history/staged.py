@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import add, itemgetter
+from typing import Any
 
 import numpy as np
 import torch
@@ -37,32 +38,42 @@ _NO_OUTPUT = [0, 0]
 """Stands for the output of a row without a history to read."""
 
 
-@dataclass(slots=True)
-class _Steady:
-    """The rows of a step, while each output grows by one token in each step.
+class _Batch:
+    """The rows of the last step, and for each what comes next if its output grows by one token.
 
     Attributes:
-        own, rows, reader: as :meth:`V1History.texts` gets them.
-        outbox: memory of ``places`` and of two tensors of ``texts``.
-        places, texts: what it returns.
+        own: as :meth:`V1History.texts` gets it.
+        wanted: the request of each row; None where there is none.
+        unripe: rows that must be looked at in the next step: without output, or not complete.
+        outbox, places, texts: memory that a step's numbers are sent to, and what is returned.
+        entries: the request of each row whose history is complete.
         slots, before, outputs, grow: for each row its slot, position before the output, output, and 1 if that grows.
         due: lengths of the outputs in the next step.
         last, newest: position and value of each row's last token in this step.
     """
 
-    own: Own
-    rows: int
-    reader: str
     outbox: Outbox
     places: torch.Tensor
     texts: SlotHistories
-    slots: list[int]
-    before: list[int]
-    outputs: list[list[int]]
-    grow: list[int]
-    due: list[int]
-    last: list[int]
-    newest: list[int]
+
+    def __init__(self, reader: str) -> None:
+        self.reader = reader
+        self.own: Own = ()
+        self.wanted: list[AdmittedRequest | None] = []
+        self.unripe: list[int] = []
+        self.entries: list[AdmittedRequest | None] = []
+        self.slots: list[int] = []
+        self.before: list[int] = []
+        self.outputs: list[list[int]] = []
+        self.grow: list[int] = []
+        self.due: list[int] = []
+        self.last: list[int] = []
+        self.newest: list[int] = []
+
+    @property
+    def by_row(self) -> tuple[list[Any], ...]:
+        lists = self.entries, self.slots, self.before, self.outputs, self.grow, self.due, self.last, self.newest
+        return lists
 
 
 class V1History:
@@ -78,22 +89,23 @@ class V1History:
         self._device = device
         self._keep = keep_tokens
         self._buffer = torch.zeros(slots, 0, dtype=torch.int64, device=device)
-        self._staged = [0] * slots  # tokens of each slot that the buffer holds
+        self._staged = [0] * slots  # tokens of each slot that the buffer holds, without what readers stored since
         self._last = [PLACEHOLDER] * slots  # the last of them, to notice a list that was rewritten
+        self._left: set[int] = set()  # slots whose requests left since the last step
         self._width = 0
         self._prompts = Table(slots + 1, 1, torch.int64, 0, device)  # the last: rows of other requests
         self._outboxes: dict[int, Outbox] = {}  # by the number of rows
-        self._steady: _Steady | None = None
+        self._batch: _Batch | None = None
 
     def leave(self, slot: int) -> None:
         """Forget a slot's history: its request left."""
-        self._settle()
+        self._left.add(slot)
         self._staged[slot] = 0
 
     def texts(self, own: Own, rows: int, reader: str) -> tuple[torch.Tensor, SlotHistories, set[int]]:
         """Bring the histories up to date; the reader must store the rows' newest tokens before the next call.
 
-        In the usual step each output grew by one token, which only the reader stores. All else takes :meth:`_slowly`.
+        In the usual step each output grew by one token, which only the reader stores. Any other row is staged anew.
 
         Args:
             own: admitted requests and their rows; the same object while nothing changes.
@@ -104,60 +116,96 @@ class V1History:
             The slot of each row, int64 ``[rows]``, the histories, and the rows whose history is not complete, because
             it has an unrepaired placeholder: they have the slot of nobody.
         """
-        steady = self._steady
-        if steady is not None and steady.reader != reader:
-            steady = self._steady = None
-        if steady is None or steady.own is not own or steady.rows != rows:
-            return self._slowly(own, rows, reader)
-        outputs = steady.outputs
-        lengths = list(map(len, outputs))
-        if lengths != steady.due:
-            return self._slowly(own, rows, reader)
-        newest, last = list(map(_NEWEST, outputs)), list(map(add, steady.before, lengths))
-        if self._keep:
-            rewritten = list(map(_SECOND, outputs)) != steady.newest
-            longer = max(last) >= steady.texts.width or max(lengths) > steady.texts.outputs
-            if rewritten or longer or PLACEHOLDER in newest:
-                return self._slowly(own, rows, reader)
-        steady.due, steady.last, steady.newest = list(map(add, lengths, steady.grow)), last, newest
-        steady.outbox.send((*steady.slots, *last, *newest))
-        return steady.places, steady.texts, set()
+        batch = self._batch
+        if batch is None or batch.reader != reader:
+            batch = self._batch = _Batch(reader)
+        anew: Sequence[int] = batch.unripe
+        changed = batch.own is not own or len(batch.wanted) != rows
+        if changed:
+            anew = self._changed(batch, own, rows)
+        anew, lengths, newest = self._look(batch, anew)
+        last = list(map(add, batch.before, lengths))
+        entering = [(row, entry) for row in anew if (entry := batch.wanted[row]) is not None]
+        for row, entry in entering:
+            lengths[row] = len(entry.output_ids)
+            last[row] = len(entry.prompt_ids or ()) + lengths[row] - 1
+            newest[row] = (entry.output_ids or entry.prompt_ids or (0,))[-1]
+        if changed or anew or (self._keep and (max(last) >= batch.texts.width or max(lengths) > batch.texts.outputs)):
+            self._describe(batch, last, lengths)
+        waiting = self._stage(entering) if entering else set()
+        batch.unripe = [row for row, entry in entering if row in waiting or not entry.output_ids]
+        for row, entry in entering:
+            if row in waiting:
+                lengths[row], last[row], newest[row] = len(_NO_OUTPUT), -1, 0
+                continue
+            batch.entries[row], batch.slots[row], batch.grow[row] = entry, entry.slot, 1
+            batch.before[row], batch.outputs[row] = last[row] - lengths[row], entry.output_ids or _NO_OUTPUT
+        self._left.clear()
+        batch.due, batch.last, batch.newest = list(map(add, lengths, batch.grow)), last, newest
+        batch.outbox.send((*batch.slots, *last, *newest))
+        return batch.places, batch.texts, waiting
 
-    def _slowly(self, own: Own, rows: int, reader: str) -> tuple[torch.Tensor, SlotHistories, set[int]]:
-        self._settle()
-        waiting = self._stage(own)
-        self._prompts.flush()
-        nobody = len(self._staged)
-        slots, before, last, newest = [nobody] * rows, [-1] * rows, [-1] * rows, [0] * rows
-        outputs, grow = [_NO_OUTPUT] * rows, [0] * rows
+    def _look(self, batch: _Batch, anew: Sequence[int]) -> tuple[Sequence[int], list[int], list[int]]:
+        """Vacate the rows ``anew``, and those that did anything but gain a token.
+
+        Returns:
+            These rows, and for all rows the length of the output and its newest token.
+        """
+        self._vacate(batch, anew)
+        outputs = batch.outputs
+        lengths = list(map(len, outputs))
+        if lengths != batch.due:
+            others = [row for row, (length, due) in enumerate(zip(lengths, batch.due, strict=True)) if length != due]
+            anew = [*anew, *self._vacate(batch, others)]
+            lengths = list(map(len, outputs))
+        newest = list(map(_NEWEST, outputs))
+        if self._keep and (PLACEHOLDER in newest or list(map(_SECOND, outputs)) != batch.newest):
+            pairs = enumerate(zip(outputs, batch.newest, strict=True))
+            others = [row for row, (output, known) in pairs if output[-1] == PLACEHOLDER or output[-2] != known]
+            anew = [*anew, *self._vacate(batch, others)]
+            lengths, newest = list(map(len, outputs)), list(map(_NEWEST, outputs))
+        return anew, lengths, newest
+
+    def _changed(self, batch: _Batch, own: Own, rows: int) -> list[int]:
+        """Give the batch other requests; return the rows to look at."""
+        self._vacate(batch, range(rows, len(batch.entries)))
+        wanted: list[AdmittedRequest | None] = [None] * rows
         for row, entry in own:
-            if row not in waiting:
-                before[row] = len(entry.prompt_ids or ()) - 1
-                slots[row], outputs[row], grow[row] = entry.slot, entry.output_ids, 1
-                last[row] = before[row] + len(entry.output_ids)
-                newest[row] = (entry.output_ids or entry.prompt_ids or (0,))[-1]
+            wanted[row] = entry
+        for values, value in zip(batch.by_row, self._nobody(), strict=True):
+            values[rows:] = [value] * (rows - len(values))
+        batch.own, batch.wanted = own, wanted
+        others = [row for row, (old, new) in enumerate(zip(batch.entries, wanted, strict=True)) if old is not new]
+        return sorted({*others, *(row for row in batch.unripe if row < rows)})
+
+    def _nobody(self) -> tuple[Any, ...]:
+        """A row's elements of :attr:`_Batch.by_row` without a history: its last token is at -1."""
+        return None, len(self._staged), -1 - len(_NO_OUTPUT), _NO_OUTPUT, 0, len(_NO_OUTPUT), -1, _NO_OUTPUT[-1]
+
+    def _vacate(self, batch: _Batch, rows: Sequence[int]) -> Sequence[int]:
+        """Take rows out of the batch, and note what the reader stored of them; return the rows."""
+        for row in rows:
+            if (entry := batch.entries[row]) is None:
+                continue
+            if self._keep and entry.slot not in self._left:
+                self._staged[entry.slot], self._last[entry.slot] = batch.last[row] + 1, batch.newest[row]
+            for values, value in zip(batch.by_row, self._nobody(), strict=True):
+                values[row] = value
+        return rows
+
+    def _describe(self, batch: _Batch, last: list[int], lengths: list[int]) -> None:
+        """Make what the batch returns, for its number of rows and the longest of its texts."""
+        rows = len(last)
+        if self._keep:
+            self._reserve(max(last) + 1)
         if rows not in self._outboxes:
             self._outboxes[rows] = Outbox(3 * rows, self._device)
-        outbox = self._outboxes[rows]
-        outbox.send((*slots, *last, *newest))
-        places, lasts, tokens = outbox.device.view(3, rows).unbind()
-        longest = min(self._width, padded(max(map(len, outputs)), SHORTEST))
+        batch.outbox = self._outboxes[rows]
+        batch.places, lasts, tokens = batch.outbox.device.view(3, rows).unbind()
+        longest = min(self._width, padded(max(lengths), SHORTEST))
         drafts, kind = (tokens, 2) if self._keep else (lasts, 0)
         prompts = self._prompts.device.view(-1)
-        texts = SlotHistories(self._buffer, prompts, lasts, drafts, lasts, self._width, longest, kind)
-        if not waiting and all(outputs):
-            due = [len(output) + more for output, more in zip(outputs, grow, strict=True)]
-            self._steady = _Steady(
-                own, rows, reader, outbox, places, texts, slots, before, outputs, grow, due, last, newest
-            )
-        return places, texts, waiting
-
-    def _settle(self) -> None:
-        """Note what the reader stored in steady steps."""
-        steady, self._steady = self._steady, None
-        if steady is not None and self._keep:
-            for row, entry in steady.own:
-                self._staged[entry.slot], self._last[entry.slot] = steady.last[row] + 1, steady.newest[row]
+        batch.texts = SlotHistories(self._buffer, prompts, lasts, drafts, lasts, self._width, longest, kind)
 
     def _stage(self, own: Own) -> set[int]:
         """Send what the buffer lacks, in one copy; return the rows whose history is not complete."""
@@ -165,7 +213,6 @@ class V1History:
         positions: list[int] = []
         values: list[int] = []
         waiting: set[int] = set()
-        longest = 0
         for row, entry in own:
             slot, prompt_len = entry.slot, len(entry.prompt_ids or ())
             if not self._staged[slot]:
@@ -173,16 +220,13 @@ class V1History:
             if not self._keep:
                 self._staged[slot] = 1
                 continue
-            total = prompt_len + len(entry.output_ids)
             new, first = self._unstaged(entry, prompt_len)
-            if self._staged[slot] != total:
+            if self._staged[slot] != prompt_len + len(entry.output_ids):
                 waiting.add(row)
-            longest = max(longest, total)
             where += [slot] * len(new)
             positions += range(first, first + len(new))
             values += new
-        if self._keep:
-            self._reserve(longest)
+        self._prompts.flush()
         if values:
             packed = torch.from_numpy(np.array([where, positions, values], dtype=np.int64))
             slots, columns, tokens = sent(packed, self._device).unbind()

@@ -114,15 +114,16 @@ class V1Binding:
         (index, slots, numbers), history = self._located, None
         if self._history is not None:
             _, texts, waiting = self._history.texts(self._numbered, len(self._numbered), "rows")
+            last, newest = texts.last, texts.drafts
             if waiting:
                 self._warn()
                 keep = [number for number, _ in self._numbered if number not in waiting]
                 if not keep:
                     return None
                 numbers = sent(torch.tensor(keep), self._device)
-                index, slots = index[numbers], slots[numbers]
-            elif texts.kind:
-                texts.held[slots, texts.last] = texts.drafts
+                index, slots, last, newest = (item[numbers] for item in (index, slots, last, newest))
+            if texts.kind:
+                texts.held[slots, last] = newest
             history = History(texts._replace(kind=0), numbers, slots, self._declared == "tokens")
         whole = slots.shape[0] == logits.shape[0]  # both are in row order, so equal counts mean equal rows
         return Rows(index, slots, history, self._declared, self._admission.temperature, whole)

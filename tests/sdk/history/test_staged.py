@@ -48,7 +48,7 @@ class TestHistory:
         host.apply(logits_of(2))  # nothing new
         output.append(3)
         host.apply(logits_of(2))
-        assert counts == [3 * (23 + 4), 3 * 1]
+        assert counts == [3 * (23 + 4)]  # the newest token is among a step's numbers
 
     def test_long_histories_widen_in_powers_of_two_and_keep_what_was_staged(self) -> None:
         host = V1Host(Spy)
@@ -203,8 +203,8 @@ class TestBySlot:
     def follow(self, steps: list[str], monkeypatch: pytest.MonkeyPatch, stores: bool = True) -> str:
         """Serve two requests, in the rows 0 and 2; return "s" for steps that looked for new tokens one by one."""
         history, ways = V1History(4, torch.device("cpu"), keep_tokens=True), []
-        slowly = V1History._slowly
-        monkeypatch.setattr(V1History, "_slowly", lambda *given: ways.append("s") or slowly(*given))
+        stage = V1History._stage
+        monkeypatch.setattr(V1History, "_stage", lambda *given: ways.append("s") or stage(*given))
         own = [(0, AdmittedRequest(3, [7, 8], [1])), (2, AdmittedRequest(1, [5] * 60, [2, 3]))]
         for step in steps:
             for _, entry in own:
@@ -241,7 +241,7 @@ class TestBySlot:
         return "".join(ways)
 
     def test_a_steady_step_reads_no_list(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        assert self.follow(["grows"] * 9, monkeypatch) == "s-s------"  # a text outgrows 64 tokens
+        assert self.follow(["grows"] * 9, monkeypatch) == "s--------"  # also where a text outgrows 64 tokens
 
     @pytest.mark.parametrize("event", ["stays", "waits", "shrinks"])
     def test_any_other_step_looks_again(self, event: str, monkeypatch: pytest.MonkeyPatch) -> None:
