@@ -21,7 +21,7 @@ def on_both(specimen: zoo.Specimen, select: tuple[str, ...] = ()) -> tuple[dict[
     return in_a_child(verdicts, specimen.id, DEVICE.type, select), verdicts(specimen.id, "cpu", select)
 
 
-@pytest.mark.parametrize("specimen", all_or(zoo.CORRECT, 3), ids=lambda item: item.id)
+@pytest.mark.parametrize("specimen", all_or(zoo.CORRECT, 3, 16), ids=lambda item: item.id)
 def test_no_check_fails_a_correct_processor_on_the_device(specimen: zoo.Specimen) -> None:
     found, expected = on_both(specimen)
     assert not {label for label, status in found.items() if status in ("failed", "blocked", "error")}
@@ -31,7 +31,7 @@ def test_no_check_fails_a_correct_processor_on_the_device(specimen: zoo.Specimen
 DEFECTS = [defect for defect in zoo.DEFECTS if defect.code not in LEFT_OUT and defect.style != "packaging"]
 
 
-@pytest.mark.parametrize("defect", all_or(DEFECTS, 10), ids=lambda item: f"{item.code}-{item.id}")
+@pytest.mark.parametrize("defect", all_or(DEFECTS, 10, 64), ids=lambda item: f"{item.code}-{item.id}")
 def test_the_named_check_catches_the_defect_on_the_device(defect: zoo.Defect) -> None:
     found, expected = on_both(defect, (defect.code,))
     named = {label for label in expected if label.startswith(defect.code)}

@@ -27,9 +27,10 @@ CPU = torch.device("cpu")
 INTERPRETED = not HAVE_GPU and os.environ.get("TRITON_INTERPRET") == "1"
 
 
-def all_or(items: Sequence[T], sample: int) -> list[T]:
-    """All items where there is a GPU, else a few of them, spread evenly."""
-    return list(items) if HAVE_GPU else list(items)[:: max(len(items) // sample, 1)][:sample]
+def all_or(items: Sequence[T], sample: int, on_gpu: int | None = None) -> list[T]:
+    """All items, or ``on_gpu`` of them, where there is a GPU, else ``sample`` of them, spread evenly."""
+    most = (len(items) if on_gpu is None else on_gpu) if HAVE_GPU else sample
+    return list(items)[:: max(len(items) // most, 1)][:most]
 
 
 _child: ProcessPoolExecutor | None = None
