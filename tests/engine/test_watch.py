@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lpkit.rules.policy import VARIABLE
 from lpkit_conformance import failures, traces
 from lpkit_conformance.engine import model
 from lpkit_conformance.engine.process import EngineProcess, RemoteError
@@ -59,6 +60,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     (home / "watch.toml").write_text(
         f"budget = 1.0\ninterval = 0.2\nlog_every = 1.0\ndirectory = {json.dumps(str(home))}\n"
     )
+    (home / "rules.toml").write_text(
+        'receipt = true\ndocuments = {least = [{rule = "bias", ids = [3], values = [9]}]}\n'
+    )
     return Made(home, home / "site", home)
 
 
@@ -71,8 +75,10 @@ def servers(made: Made, runners: tuple[str, ...]) -> Iterator[dict[str, Server]]
             environment = {
                 "PYTHONPATH": f"{PROBES}:{made.environment(made.site)['PYTHONPATH']}",
                 SWITCH: str(made.home / "watch.toml"),
+                VARIABLE: str(made.home / "rules.toml"),
             }
-            started[runner] = Server(runner, made, ["--logits-processors", PUSH, NEIGHBOUR], environment)
+            passed = [PUSH, NEIGHBOUR, "lpkit.rules.chain:Rules"]
+            started[runner] = Server(runner, made, ["--logits-processors", *passed], environment)
             stack.callback(started[runner].close)
         for server in started.values():
             server.wait()
@@ -153,6 +159,26 @@ def test_the_numbers_are_in_the_metrics_and_in_the_log(servers: dict[str, Server
     assert metric("lpkit_watch_calls_total", processor=PUSH, method="apply") > 0
     assert metric("lpkit_watch_violations_total", processor=PUSH) == 0
     until(lambda: "rows compared" in server.log, "the log has no summary")
+
+
+@pytest.mark.parametrize("runner", ["v1", "v2"])
+def test_receipts_of_requests_are_in_the_log_and_their_sums_in_the_routes(
+    servers: dict[str, Server], runner: str
+) -> None:
+    server = servers[runner]
+    ban = '[{"rule": "ban", "phrases": [7], "when": {"until": 4}}]'
+    for document, label in ((ban, "mine"), ("least", "yours"), (ban, "next")):
+        extra = {"vllm_xargs": {"rules": document, "rules_receipt": label}}
+        assert server.curl(json.dumps({"model": "MODEL", "prompt": "w9", "max_tokens": 6, **extra}))[0] == 200
+    until(lambda: "lpkit rules: receipt 'yours'" in server.log, "no receipt was logged")
+    (mine,) = re.findall(r"receipt 'mine': /0 ban (\d+) of (\d+) rows", server.log)
+    assert 4 <= int(mine[0]) < int(mine[1])
+    assert "receipt 'yours': documents.least/0 bias" in server.log
+    until(lambda: len(json.loads(server.get("/lpkit/rules"))) == 2, "no counts in the route")
+    counted = {(item["rule"], item["step"]): item for item in json.loads(server.get("/lpkit/rules"))}
+    assert counted["ban", ""]["requests"] >= 1
+    assert counted["bias", "documents.least/0"]["rows"] >= 6
+    assert 'rule="bias",step="documents.least/0"} 1' in server.get("/lpkit/metrics")
 
 
 @pytest.mark.parametrize("runner", ["v1", "v2"])

@@ -150,6 +150,9 @@ def watch(
         name = f"{cls.__module__}:{cls.__qualname__}"
         # Two instances of a class share their counts.
         shared = counts.processors.get(name, ProcessorCounts())
+        receipts = getattr(processor, "receipt_counts", None)
+        if receipts is not None:
+            shared.rules = receipts
         watched = WatchedProcessor(name, number, _opt_in(processor, settings.arguments.get(name)), shared)
         try:
             if quarantine:

@@ -35,6 +35,7 @@ class ProcessorCounts:
     """Counts of one processor: its calls by method, rows compared, and violations by kind.
 
     With ``LPKIT_QUARANTINE``: its exceptions, and the requests served without it. ``off``: it is off for good.
+    ``rules``: the processor's own :data:`lpkit.rules.receipt.Counts`.
     """
 
     calls: dict[str, CallTimes] = field(default_factory=dict)
@@ -43,6 +44,7 @@ class ProcessorCounts:
     exceptions: int = 0
     quarantined: int = 0
     off: bool = False
+    rules: dict[str, dict[str, list[int]]] = field(default_factory=dict)
 
 
 @dataclass
@@ -155,6 +157,16 @@ def violations(numbers: Numbers) -> dict[str, Any]:
     return {"counts": counts, "violations": sorted(evidence, key=lambda violation: float(violation["time"]))}
 
 
+def rules(numbers: Numbers) -> list[dict[str, Any]]:
+    """Return the counts of receipts: by rule, and by the operator's step, which is empty for steps of requests."""
+    return [
+        {**labels, "rule": rule, "step": step, "requests": requests, "rows": rows}
+        for labels, processor in _processors(numbers)
+        for rule, by_step in processor["rules"].items()
+        for step, (requests, rows) in by_step.items()
+    ]
+
+
 _PROCESS_METRICS = (
     ("lpkit_watch_active", "gauge", "1 while processors are watched", "active"),
     ("lpkit_watch_steps_total", "counter", "Engine steps", "steps"),
@@ -169,6 +181,12 @@ _CALL_METRICS = (
     ("lpkit_watch_calls_total", "counter", "Calls of a processor", "count"),
     ("lpkit_watch_call_seconds_total", "counter", "Time of a processor's calls on the host", "seconds"),
     ("lpkit_watch_call_seconds_max", "gauge", "Longest call of a processor", "longest"),
+)
+
+
+_RULE_METRICS = (
+    ("lpkit_rules_requests_total", "counter", "Requests with a step of a rule", "requests"),
+    ("lpkit_rules_rows_total", "counter", "Rows that a rule changed", "rows"),
 )
 
 
@@ -198,6 +216,11 @@ def _lines(numbers: Numbers) -> Iterator[str]:
         yield from _head(name, kind, text)
         for labels, processor in _processors(numbers):
             yield f"{name}{_labels(**labels)} {_number(processor[key])}"
+    for name, kind, text, key in _RULE_METRICS:
+        yield from _head(name, kind, text)
+        for item in rules(numbers):
+            labels = {label: item[label] for label in ("process", "processor", "rule", "step")}
+            yield f"{name}{_labels(**labels)} {_number(item[key])}"
     yield from _head("lpkit_watch_violations_total", "counter", "Rules that a processor broke")
     for labels, processor in _processors(numbers):
         for rule, count in processor["violations"].items():

@@ -1,14 +1,14 @@
-"""``/lpkit/metrics`` and ``/lpkit/violations`` in vLLM's API server, from the numbers in the run's folder."""
+"""``/lpkit/metrics``, ``/lpkit/violations`` and ``/lpkit/rules`` in vLLM's API server, from the run's folder."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from lpkit_conformance.watch.numbers import prometheus, violations
+from lpkit_conformance.watch.numbers import prometheus, rules, violations
 from lpkit_conformance.watch.run_directory import read_numbers
 
-METRICS, VIOLATIONS = "/lpkit/metrics", "/lpkit/violations"
+METRICS, VIOLATIONS, RULES = "/lpkit/metrics", "/lpkit/violations", "/lpkit/rules"
 
 
 class Routes:
@@ -31,9 +31,12 @@ class Routes:
         def evidence() -> Any:
             return JSONResponse(violations(read_numbers(self._folder)))
 
+        def receipts() -> Any:
+            return JSONResponse(rules(read_numbers(self._folder)))
+
         # FastAPI must not take the return annotations for response models.
-        app.add_api_route(METRICS, metrics, methods=["GET"], response_model=None, include_in_schema=False)
-        app.add_api_route(VIOLATIONS, evidence, methods=["GET"], response_model=None, include_in_schema=False)
+        for path, answer in ((METRICS, metrics), (VIOLATIONS, evidence), (RULES, receipts)):
+            app.add_api_route(path, answer, methods=["GET"], response_model=None, include_in_schema=False)
 
     async def init_state(self, engine_client: Any, state: Any, args: Any) -> None:
         """Do nothing: the routes need no engine."""

@@ -20,6 +20,7 @@ from lpkit.history.rows import HistoryUse
 from lpkit.portable.base import Stage
 from lpkit.rules.document import RULES, DocumentStep
 from lpkit.rules.policy import KEY, Policy
+from lpkit.rules.receipt import RECEIPT, Counts, Receipt, Receipts, counting
 from lpkit.rules.when import lane_class
 from lpkit.sampling_params import GREEDY_EPSILON, SamplingParams
 
@@ -52,18 +53,29 @@ class Rules(v1.LogitsProcessor, v2.LogitsProcessor):
                 '[{"rule": "bias", "ids": [2], "values": [5], "when": {"every": 2}}]',
             ],
         )
+        receipt: str = lpkit.Field("", alias="rules_receipt", max_length=100)  # its name in the log
 
     def __init__(self, vllm_config: Any, device_or_states: Any, is_pin_memory: bool | None = None) -> None:
         """Take ``(vllm_config, device, is_pin_memory)`` on V1, ``(vllm_config, req_states)`` on V2."""
         self._engine = vllm_config, device_or_states, is_pin_memory
         self._policy = Policy.here()
+        self._receipts = Receipts() if self._policy.receipt and _leads(vllm_config) else None
         # Made now, since a kernel may be compiled with the first lane of a rule.
         met = self._policy.rules
         processors = dict.fromkeys(rule.processor for name, rule in RULES.items() if name in met)
-        self._lanes = [self._made(lane_class(processor, "none")) for processor in processors]
+        self._lanes = [self._made(self._kind(lane_class(processor, "none"))) for processor in processors]
         self._first = frozenset(self._lanes)
         self._used: list[lpkit.LogitsProcessor] = []  # lanes in use, in order
         self._touched: set[lpkit.LogitsProcessor] = set()  # lanes that may have something to send (V2)
+        self._opened: list[Receipt] = []  # of the requests that are being added
+
+    @property
+    def receipt_counts(self) -> Counts | None:
+        """Counts of the operator's receipts; None without receipts. `lpkit watch` shows them."""
+        return None if self._receipts is None else self._receipts.counts
+
+    def _kind(self, lane: type[lpkit.LogitsProcessor]) -> type[lpkit.LogitsProcessor]:
+        return lane if self._receipts is None else counting(lane)
 
     def _made(self, lane: type[lpkit.LogitsProcessor]) -> lpkit.LogitsProcessor:
         return lane(*self._engine)
@@ -104,7 +116,7 @@ class Rules(v1.LogitsProcessor, v2.LogitsProcessor):
                 # A request that does not use the lane leaves it, as if its row were removed.
                 removed = [*batch_update.removed, *(rows - {item[0] for item in mine})]
                 lane.update_state(v1.BatchUpdate(batch_update.batch_size, removed, mine, batch_update.moved))
-        self._used = [lane for lane in self._lanes if lane._in_use]
+        self._settle()
 
     def add_request(self, req_idx: int, sampling_params: SamplingParams) -> bool:
         """Take a request into a slot (V2).
@@ -122,8 +134,15 @@ class Rules(v1.LogitsProcessor, v2.LogitsProcessor):
             if lane in chain or lane._in_use:
                 taken |= lane.add_request(req_idx, chain.get(lane, _NOTHING))
                 self._touched.add(lane)
-        self._used = [lane for lane in self._lanes if lane._in_use]
+        self._settle()
         return taken
+
+    def _settle(self) -> None:
+        """Finish a change of the batch."""
+        self._used = [lane for lane in self._lanes if lane._in_use]
+        for receipt in self._opened:
+            receipt.release(self._lanes[0].device)
+        self._opened.clear()
 
     def apply_staged_writes(self) -> None:
         """Send staged column values (V2)."""
@@ -167,23 +186,30 @@ class Rules(v1.LogitsProcessor, v2.LogitsProcessor):
         chain: list[tuple[lpkit.LogitsProcessor, SamplingParams]] = []
         place = 0
         greedy = sampling_params.temperature < GREEDY_EPSILON
-        for step in self._policy.steps(sampling_params.extra_args):
+        steps = self._policy.steps(sampling_params.extra_args)
+        receipt = None
+        if self._receipts is not None and steps:
+            label = str((sampling_params.extra_args or {}).get("rules_receipt", ""))
+            receipt = Receipt(self._receipts, label[:100], steps)
+        for number, step in enumerate(steps):
             if greedy and RULES[step.rule].processor.stage == "sampling":
                 continue
             place = self._place(step, place, {*taken, *(lane for lane, _ in chain)})
             params = copy.copy(sampling_params)
-            params.extra_args = dict(step.args)
+            params.extra_args = {**step.args, RECEIPT: (receipt, number)} if receipt else dict(step.args)
             try:
                 self._lanes[place]._admission.read(params)
             except ValueError as reason:
-                raise ValueError(f"{KEY}, step {step.args['step']} ({step.rule}): {reason}") from None
+                raise ValueError(f"{KEY}, step {step.place} ({step.rule}): {reason}") from None
             chain.append((self._lanes[place], params))
             place += 1
+        if receipt is not None:
+            self._opened.append(receipt)
         return chain
 
     def _place(self, step: DocumentStep, start: int, taken: set[lpkit.LogitsProcessor]) -> int:
         """Return the place of a lane for a step, at ``start`` or behind it."""
-        kind = step.lane
+        kind = self._kind(step.lane)
         for place in range(start, len(self._lanes)):
             if type(self._lanes[place]) is kind:
                 return place
@@ -197,3 +223,9 @@ class Rules(v1.LogitsProcessor, v2.LogitsProcessor):
             self._lanes = [lane for lane in self._lanes if lane in kept]
         self._lanes.insert(start, idle[0] if idle else self._made(kind))
         return start
+
+
+def _leads(config: Any) -> bool:
+    """True in the first of the processes that run the same requests with tensor parallelism."""
+    parallel = getattr(config, "parallel_config", None)
+    return getattr(parallel, "rank", 0) % getattr(parallel, "tensor_parallel_size", 1) == 0

@@ -98,11 +98,13 @@ class DocumentStep:
 
     Attributes:
         rule: its name.
+        place: JSON pointer to it; of an operator's step, with the part of the file before it (``last/0``).
         reads: part of the history that its condition reads.
         args: parameters for :func:`lpkit.rules.when.lane_class`'s class.
     """
 
     rule: str
+    place: str
     reads: HistoryUse
     args: Mapping[str, Any]
 
@@ -116,24 +118,24 @@ class DocumentError(ValueError):
     """A document is wrong; the message begins with a JSON pointer to the mistake."""
 
 
-def steps_of(document: list[Any], rules: Iterable[str] = RULES) -> tuple[DocumentStep, ...]:
+def steps_of(document: list[Any], rules: Iterable[str] = RULES, part: str = "") -> tuple[DocumentStep, ...]:
     """Read and check a document.
 
     Args:
         document: the steps.
         rules: names of the rules that steps may use.
+        part: part of the operator's file that holds the document; "" for one of a request.
 
     Returns:
         The steps, in order.
 
     Raises:
-        DocumentError: the document is wrong.
+        DocumentError: the document is wrong; the message begins with ``part`` and the pointer.
     """
-    return tuple(_step(number, item, tuple(rules)) for number, item in enumerate(document))
+    return tuple(_step(f"{part}/{number}", item, tuple(rules)) for number, item in enumerate(document))
 
 
-def _step(number: int, given: Any, rules: tuple[str, ...]) -> DocumentStep:
-    where = f"/{number}"
+def _step(where: str, given: Any, rules: tuple[str, ...]) -> DocumentStep:
     if not isinstance(given, dict):
         raise DocumentError(f"{where}: a step is an object, not {type(given).__name__}")
     args = dict(given)
@@ -155,8 +157,8 @@ def _step(number: int, given: Any, rules: tuple[str, ...]) -> DocumentStep:
     if condition:
         reads = "tokens" if condition.keys() & {"after", "before", "during"} else "length"
     args = {key: value for key, value in args.items() if value is not None}
-    args = {**args, **rule.fixed, **{f"when_{key}": value for key, value in condition.items()}, "step": number}
-    step = DocumentStep(name, reads, args)
+    args = {**args, **rule.fixed, **{f"when_{key}": value for key, value in condition.items()}, "step": where}
+    step = DocumentStep(name, where, reads, args)
     missing = [key for key, field in rule.params.keys().items() if rule.params.model_fields[field].is_required()]
     missing = [key for key in missing if args.get(key) is None]
     if missing:

@@ -60,6 +60,7 @@ class Policy(_Part):
         sets: lists of words, phrases or token ids, by names that steps refer to: ``{"set": "NAME"}`` in a list.
         documents: documents by names that requests refer to: ``"rules": "NAME"``.
         first, last: steps before and behind those of every request. They may use every rule.
+        receipt: count how often each step changes logits, and log it when a request leaves.
     """
 
     allow: tuple[str, ...] = tuple(RULES)
@@ -68,6 +69,7 @@ class Policy(_Part):
     documents: Mapping[str, list[Any]] = {}
     first: list[Any] = []
     last: list[Any] = []
+    receipt: bool = False
     _memo: dict[Any, tuple[DocumentStep, ...]] = PrivateAttr(default_factory=dict)
 
     @classmethod
@@ -111,13 +113,8 @@ class Policy(_Part):
             DocumentError: a step is wrong; the message begins with the place.
         """
         named = {f"documents.{name}": steps for name, steps in self.documents.items()}
-        read = {}
-        for place, steps in {"first": self.first, "last": self.last, **named}.items():
-            try:
-                read[place] = self._read(steps)
-            except DocumentError as error:
-                raise DocumentError(f"{place}{error}") from None
-        return read
+        parts = {"first": self.first, "last": self.last, **named}
+        return {part: self._read(steps, part=part) for part, steps in parts.items()}
 
     @property
     def rules(self) -> frozenset[str]:
@@ -176,8 +173,11 @@ class Policy(_Part):
             name = steps[int(number)]["rule"] if number.isdigit() else number
             raise DocumentError(f"/preset: as the rule {name}: {reason}") from None
 
-    def _read(self, document: list[Any], rules: tuple[str, ...] = tuple(RULES)) -> tuple[DocumentStep, ...]:
-        return steps_of([self._with_sets(f"/{number}", step) for number, step in enumerate(document)], rules)
+    def _read(
+        self, document: list[Any], rules: tuple[str, ...] = tuple(RULES), part: str = ""
+    ) -> tuple[DocumentStep, ...]:
+        filled = [self._with_sets(f"{part}/{number}", step) for number, step in enumerate(document)]
+        return steps_of(filled, rules, part)
 
     def _with_sets(self, where: str, step: Any) -> Any:
         """Replace references to sets in the lists of a step by their items."""

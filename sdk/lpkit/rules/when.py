@@ -124,7 +124,7 @@ def lane_class(rule: type[lpkit.LogitsProcessor], reads: HistoryUse) -> type[lpk
     assert declared is not None
 
     class Params(When, declared):  # type: ignore[valid-type, misc]
-        step: int  # every step gives its number: without it, a request does not use the rule
+        step: str  # every step gives its place: without it, a request does not use the rule
 
     body: dict[str, Any] = {"stage": "logits", "Params": Params, "__doc__": rule.__doc__, "__module__": rule.__module__}
     if reads == "none":

@@ -16,6 +16,7 @@ from lpkit_conformance.watch.numbers import (
     ProcessorCounts,
     Violation,
     prometheus,
+    rules,
     summary,
     violations,
 )
@@ -29,19 +30,27 @@ def numbers() -> dict[str, Any]:
     tally.runner, tally.steps = "v1", 7
     calls = CallTimes()
     calls.add(0.5)
-    tally.processors['a:"B"'] = ProcessorCounts({"apply": calls}, 3, {"nan": 2})
+    counts = {"ban": {"": [2, 40], "last/0": [5, 7]}}
+    tally.processors['a:"B"'] = ProcessorCounts({"apply": calls}, 3, {"nan": 2}, rules=counts)
     tally.keep(Violation('a:"B"', "nan", "no logit becomes NaN", "v1", 4, {"x": "<int>"}, "1.5", "nan", time=5.0))
     return tally.as_json()
 
 
 def test_every_line_is_of_the_exposition_format_and_every_metric_is_declared() -> None:
     text = prometheus({"11": numbers(), "12": numbers()})
-    sample = re.compile(r'(lpkit_watch_\w+)\{(\w+="(\\.|[^"\\])*",?)+\} \d+(\.\d+)?(e-?\d+)?')
+    sample = re.compile(r'(lpkit_(?:watch|rules)_\w+)\{(\w+="(\\.|[^"\\])*",?)+\} \d+(\.\d+)?(e-?\d+)?')
     declared = set(re.findall(r"# TYPE (\S+) (?:counter|gauge)", text))
     for line in text.splitlines():
         assert line.startswith("# ") or sample.fullmatch(line), line
     assert declared == {match[1] for line in text.splitlines() if (match := sample.fullmatch(line))}
     assert 'lpkit_watch_violations_total{process="12",processor="a:\\"B\\"",kind="nan"} 2' in text
+    assert 'lpkit_rules_rows_total{process="11",processor="a:\\"B\\"",rule="ban",step="last/0"} 7' in text
+
+
+def test_the_counts_of_rules_are_listed_by_rule_and_operators_step() -> None:
+    first, second = rules({"11": numbers()})
+    assert (first["rule"], first["step"], first["requests"], first["rows"]) == ("ban", "", 2, 40)
+    assert (second["step"], second["requests"], second["rows"]) == ("last/0", 5, 7)
 
 
 def test_the_summary_states_when_a_rare_defect_is_met() -> None:

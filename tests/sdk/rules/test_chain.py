@@ -102,7 +102,7 @@ def expected(logits: torch.Tensor, request: Asked, document: Any) -> torch.Tenso
         if greedy or not acts(when, list(request.prompt), list(request.output)):
             continue
         args = {key: value for key, value in step.items() if key not in ("rule", "when")}
-        alone = Asked({**args, **rule.fixed, "step": 0}, request.prompt, request.output, request.temperature)
+        alone = Asked({**args, **rule.fixed, "step": ""}, request.prompt, request.output, request.temperature)
         logits = on_v1(lane_class(rule.processor, "none"), logits, [alone])
     return logits
 
@@ -191,7 +191,7 @@ def test_a_document_with_a_token_that_the_model_lacks_is_declined_as_a_whole(
     document = [{"rule": "bias", "ids": [3], "values": [1.0]}, {"rule": "bias", "ids": [99], "values": [1.0]}]
     logits = logits_of(1, VOCAB)
     assert torch.equal(applied(Rules, logits, [asked(document, [1], [2])]), logits)
-    assert "rules, step 1 (bias): ids: token id 99 is outside the vocabulary of 16" in caplog.text
+    assert "rules, step /1 (bias): ids: token id 99 is outside the vocabulary of 16" in caplog.text
 
 
 def test_an_unreadable_document_is_declined_with_its_pointer(caplog: pytest.LogCaptureFixture) -> None:
