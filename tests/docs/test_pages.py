@@ -109,25 +109,3 @@ def test_pages_name_generated_ones_by_their_published_address(name: str) -> None
     folder = posixpath.dirname(name)
     targets = {posixpath.normpath(posixpath.join(folder, link.partition("#")[0])) for link in relative}
     assert not targets & (sources().keys() - set(written_by_hand()))
-
-
-def test_every_surprise_names_a_test_that_exists() -> None:
-    rows = re.findall(
-        r"\| `(\w+\.py)`: `(\w+)` \|$", (DOCS / "explanation/compatibility.md").read_text(encoding="utf-8"), re.M
-    )
-    assert len(rows) >= 3
-    for file, test in rows:
-        assert f"def {test}(" in (ROOT / "tests" / "engine" / file).read_text(encoding="utf-8"), f"{file}: {test}"
-
-
-def test_every_finding_of_the_doctor_is_on_its_page() -> None:
-    folder = ROOT / "conformance" / "lpkit_conformance" / "doctor"
-    code = re.compile(r'Issue\(\s*"([a-z0-9-]+)"|code, effect = "([a-z-]+)"')
-    written = {
-        name for path in folder.glob("*.py") for found in code.findall(path.read_text("utf-8")) for name in found
-    }
-    page = (DOCS / "how-to/doctor.md").read_text(encoding="utf-8")
-    (table,) = re.findall(r"## Findings\n(.+?)\n## ", page, re.S)
-    listed = {name for row in re.findall(r"^\|([^|]+)\|", table, re.M) for name in re.findall(r"`([a-z0-9-]+)`", row)}
-    assert written - {""} == listed
-    assert len(listed) > 10

@@ -2,8 +2,8 @@
 
     make certify CERTIFY_OPTIONS='[--only RELEASE...] [--tests] [--again]'
 
-Results are kept by release and plugin in the JSON file next to the page, so that a run can be stopped and resumed. An
-environment of a release takes about 3.5 GB. Linux only.
+Results are kept by release and plugin in the folder of the environments, so that a run can be stopped and resumed. The
+page keeps its rows of other releases. An environment of a release takes about 3.5 GB. Linux only.
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ from certify.trials import try_plugin, try_tests
 def main() -> int:
     parser = argparse.ArgumentParser(prog="certify", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--work", type=Path, required=True, help="folder of the environments")
-    parser.add_argument("--page", type=Path, required=True, help="the page to write; the results lie beside it")
+    parser.add_argument("--page", type=Path, required=True, help="the page to write")
     parser.add_argument("--only", nargs="+", choices=TORCH, default=USUAL, metavar="RELEASE")
     parser.add_argument("--tests", action="store_true", help="run the engine tests, too, half an hour each")
     parser.add_argument("--again", action="store_true", help="repeat what has been tried already")
     options = parser.parse_args()
-    kept = options.page.with_suffix(".json")
+    options.work.mkdir(parents=True, exist_ok=True)
+    kept = options.work / "results.json"
     results: dict[str, Any] = json.loads(kept.read_text()) if kept.exists() else {}
     failed = False
     for release in options.only:
@@ -50,8 +51,8 @@ def main() -> int:
         now = {"date": date.today().isoformat(), "revision": _revision()}
 
         def keep() -> None:
-            kept.write_text(page.as_json(results))
-            options.page.write_text(page.text(results))
+            kept.write_text(json.dumps(results))
+            options.page.write_text(page.text(results, options.page.read_text() if options.page.exists() else ""))
 
         for folder in plugins_here():
             if folder.name not in result["plugins"]:

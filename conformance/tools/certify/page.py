@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -33,19 +32,16 @@ These releases take the torch that lpkit is developed with. `CERTIFY_OPTIONS='--
 """
 
 
-def as_json(results: Results) -> str:
-    """The results as JSON, a line per release."""
-    lines = ",\n".join(f"{json.dumps(release)}: {json.dumps(result)}" for release, result in results.items())
-    return f"{{\n{lines}\n}}\n"
-
-
-def text(results: Results) -> str:
-    """The page; newest release first."""
-    releases = sorted(results, key=lambda release: [int(part) for part in release.split(".")], reverse=True)
-    rows = "".join(_row(release, results[release]) for release in releases)
+def text(results: Results, before: str = "") -> str:
+    """The page, newest release first; of releases without results, what the page said ``before``."""
+    rows = {line.split(" ")[1]: f"{line}\n" for line in before.splitlines() if line[:2] == "| " and line[2].isdigit()}
+    problems = {part.partition(":")[0]: f"\n## {part.rstrip()}\n" for part in before.split("\n## ")[1:]}
+    rows |= {release: _row(release, result) for release, result in results.items()}
+    problems |= {release: _problems(release, result) for release, result in results.items()}
+    releases = sorted(rows, key=lambda release: [int(part) for part in release.split(".")], reverse=True)
     older = [release for release in TORCH if release not in USUAL]
     head = HEAD.format(first=older[0], older=", ".join(older))
-    return head + rows + "".join(_problems(release, results[release]) for release in releases)
+    return "".join([head, *(rows[release] for release in releases), *(problems.get(release, "") for release in releases)])
 
 
 def _row(release: str, result: Mapping[str, Any]) -> str:

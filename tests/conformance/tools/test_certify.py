@@ -56,6 +56,14 @@ def test_the_page_counts_clean_plugins_by_runner_and_names_what_did_not_pass() -
     assert "- engine tests, 3 failed: `KeyError: 'no'` (`test_x` 2, `test_y` 1)" in text
 
 
+def test_the_page_keeps_what_it_says_of_releases_that_did_not_run_again() -> None:
+    before = page.text({"0.9.2": RESULT, "0.10.2": RESULT})
+    after = page.text({"0.10.2": {**RESULT, "plugins": {"lpkit-a": PLUGINS["lpkit-a"]}}}, before)
+    assert "| 0.9.2 | 2.13.0 | 2 of 2 pass" in after and "| 0.10.2 | 2.13.0 | 1 of 1 pass" in after
+    assert "## 0.9.2: what did not pass" in after and "## 0.10.2: what did not pass" not in after
+    assert page.text({}, after) == after
+
+
 ELSEWHERE = {"passed": 3, "failed": {}, "problems": [], "revision": "def5678", "date": "2026-11-23"}
 NEVER_ACTIVE = {"verdict": "error", "runners": {"v1": [2, 2]}, "problems": ["never active"]}
 ONLY_V1 = {"verdict": "pass", "runners": {"v1": [5, 5]}, "problems": []}
@@ -175,7 +183,7 @@ def test_a_stopped_run_goes_on_where_it_was_and_a_release_that_does_not_install_
     assert "0.18.0\n  not installed: no such release" in capsys.readouterr().out
     plugins = [folder.name for folder in plugins_here()]
     assert tried == [*plugins[:2], plugins[2], *plugins[2:]], "each once, and the one that was interrupted again"
-    kept = json.loads((tmp_path / "releases.json").read_text())
+    kept = json.loads((tmp_path / "results.json").read_text())
     assert list(kept["0.32.0"]["plugins"]) == plugins
 
 
