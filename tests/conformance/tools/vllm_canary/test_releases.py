@@ -12,13 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lpkit_conformance.facts.vllm import in_full
-from tiny_vllm import FILES, KNOWN, RELEASE
+from lpkit_conformance.facts.vllm import VLLM, in_full
 from vllm_canary import __main__ as command
-from vllm_canary import compare
-from vllm_canary.readers import WANTED
+from vllm_canary.readers import READERS, WANTED
 from vllm_canary.releases import FetchError, Origin, cached, fetch, find_releases, read_index
 
+FILES = {WANTED[0]: "x = 1\n", WANTED[1]: "y = 2\n"}
 PAGE = """<html><body>
 <a href="../../f/vllm-0.31.0.tar.gz#sha256=abc" data-requires-python="&gt;=3.10">vllm-0.31.0.tar.gz</a><br/>
 <a href="../../f/vllm-0.31.0-cp38-abi3-manylinux_2_28_x86_64.whl"
@@ -85,7 +84,7 @@ def test_a_file_that_is_wanted_since_makes_the_cache_stale(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("content", "digest"),
-    [(sdist({"vllm/envs.py": "x = 1\n"}), "0" * 64), (sdist(FILES)[:400], ""), (b"not an archive", "")],
+    [(sdist({"vllm/envs.py": "x = 1\n"}), "0" * 64), (sdist(FILES)[:100], ""), (b"not an archive", "")],
     ids=["another digest", "cut off", "no archive"],
 )
 def test_a_damaged_file_is_an_error_and_leaves_nothing(tmp_path: Path, content: bytes, digest: str) -> None:
@@ -112,8 +111,11 @@ def cache(folder: Path, version: str, files: dict[str, str]) -> None:
 
 
 @pytest.fixture(autouse=True)
-def known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compare, "VLLM", KNOWN)
+def known(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """The facts that are read of any release; those of the newest one."""
+    facts = {key: VLLM.value(key, None) for key in READERS}
+    monkeypatch.setattr(command, "read_all", lambda _: facts)
+    return facts
 
 
 def test_a_run_over_a_new_release_that_changed_nothing_is_exit_0_and_prints_its_section(tmp_path: Path, capsys) -> None:
@@ -126,15 +128,14 @@ def test_a_run_over_a_new_release_that_changed_nothing_is_exit_0_and_prints_its_
 
 
 def test_a_known_release_needs_no_section(tmp_path: Path, capsys) -> None:
-    cache(tmp_path, in_full(RELEASE), FILES)
+    cache(tmp_path, in_full(VLLM.rows[-1].release), FILES)
     assert command.main(["--offline", "--cache", str(tmp_path)]) == 0
     assert "[releases" not in capsys.readouterr().out
 
 
-def test_one_that_changed_something_is_exit_1_and_says_what(tmp_path: Path, capsys) -> None:
-    old, new = "    added: list\n    moved: list\n", "    moved: list\n    added: list\n"
-    path = "vllm/v1/sample/logits_processor/interface.py"
-    cache(tmp_path, "99.0.0", {**FILES, path: FILES[path].replace(old, new)})
+def test_one_that_changed_something_is_exit_1_and_says_what(tmp_path: Path, capsys, known: dict[str, str]) -> None:
+    cache(tmp_path, "99.0.0", FILES)
+    known["v1-update"] = "batch_size, removed, moved, added"
     assert command.main(["--offline", "--cache", str(tmp_path)]) == 1
     printed = capsys.readouterr().out
     assert "vLLM 99.0.0: v1-update" in printed
