@@ -11,7 +11,7 @@ from lpkit.runtime import Request, Scheduler, V1AsyncEngine, V1Engine, V2Engine
 from lpkit.sampling_params import SamplingParams
 from lpkit_forced_sequence import ForcedSequence
 from oracles import agree
-from plugin_hosts import ON_EVERY_HOST, Applied, Asked, assert_cheap
+from plugin_hosts import ON_EVERY_HOST, Applied, Asked
 from sdk_hosts import VOCAB, logits_of
 
 SEQUENCES = [[5], [0, 3, 0, 31], list(range(20)), [7] * 9]
@@ -70,7 +70,3 @@ def test_disaggregated_the_reply_is_the_prefill_workers_token_and_then_the_seque
     leading = reply("prefill", [5] * 6, 1)
     assert leading not in ([40], [3])
     assert reply("decode", [*[5] * 6, *leading], 5) == reply("agg", [5] * 6, 5) == [40, 41, 42, 3, 3]
-
-
-def test_it_costs_no_second_tensor_and_nothing_per_row() -> None:
-    assert_cheap(ForcedSequence, Asked({"forced_sequence": [4, 5]}))

@@ -12,7 +12,7 @@ from lpkit.runtime import Request, Scheduler, V1Engine, V2Engine
 from lpkit.sampling_params import SamplingParams
 from lpkit_greenlist_watermark import GreenlistWatermark
 from oracles import agree
-from plugin_hosts import ON_EVERY_HOST, Applied, Asked, assert_cheap
+from plugin_hosts import ON_EVERY_HOST, Applied, Asked
 from published_hashes import MASK, murmur32, splitmix64
 from sdk_hosts import logits_of
 
@@ -64,7 +64,3 @@ def test_the_score_of_unmarked_texts_is_standard_normal() -> None:
     assert abs(float(scores.mean())) < 3.3 / math.sqrt(300)
     assert abs(float(scores.std()) - 1) < 0.14
     assert abs(sum(detection.p_value < 0.05 for detection in found) - 15) < 13
-
-
-def test_it_costs_no_second_tensor_and_nothing_per_row() -> None:
-    assert_cheap(GreenlistWatermark, Asked({"greenlist_key": 1}, output=(4, 5)))

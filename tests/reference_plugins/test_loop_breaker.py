@@ -10,7 +10,7 @@ import torch
 from loop_breaker_rates import in_a_loop
 from lpkit_loop_breaker import LoopBreaker
 from oracles import agree
-from plugin_hosts import ON_EVERY_HOST, Applied, Asked, assert_cheap
+from plugin_hosts import ON_EVERY_HOST, Applied, Asked
 from sdk_hosts import logits_of
 
 
@@ -64,7 +64,3 @@ def test_a_loop_of_unknown_drafts_goes_on_with_nothing(applied: Applied) -> None
     logits = logits_of(1)
     asked = Asked({"loop_times": 2, "loop_tokens": 2, "loop_penalty": 8.0}, [1], [-1, -1, -1])
     assert torch.equal(applied(LoopBreaker, logits.clone(), [asked]), logits)
-
-
-def test_no_host_sync_and_no_operation_per_row() -> None:
-    assert_cheap(LoopBreaker, Asked({"loop_times": 3, "loop_tokens": 6}, [1], [1, 2, 3] * 8))

@@ -11,26 +11,16 @@ import pytest
 import torch
 from lpkit_no_repeat_ngram import NoRepeatNgram
 from oracles import agree
-from sdk_hosts import VOCAB, V1Host, V2Host, logits_of, params
+from plugin_hosts import ON_EVERY_HOST, Applied, Asked
+from sdk_hosts import VOCAB, logits_of
 
 PROMPT = [1, 2, 3, 1, 2]
 
 
-def on_v1(logits: torch.Tensor, outputs: list[list[int]], args: dict[str, int]) -> torch.Tensor:
-    host = V1Host(NoRepeatNgram)
-    host.update(len(outputs), added=[(i, params(**args), PROMPT, output) for i, output in enumerate(outputs)])
-    return host.apply(logits.clone())
-
-
-def on_v2(logits: torch.Tensor, outputs: list[list[int]], args: dict[str, int]) -> torch.Tensor:
-    host = V2Host(NoRepeatNgram)
-    for slot, output in enumerate(outputs):
-        host.add(slot, params(**args), PROMPT, output)
-    host.flush()
-    return host.apply(logits.clone(), host.context(range(len(outputs))))
-
-
-HOSTS = pytest.mark.parametrize("processed", [on_v1, on_v2])
+def asked(outputs: list[list[int]], **args: int) -> list[Asked]:
+    return [
+        Asked({f"no_repeat_ngram_{key}": value for key, value in args.items()}, PROMPT, output) for output in outputs
+    ]
 
 
 def random_outputs(rng: random.Random, kinds: int = 4) -> list[list[int]]:
@@ -38,16 +28,16 @@ def random_outputs(rng: random.Random, kinds: int = 4) -> list[list[int]]:
     return [[rng.randrange(kinds) for _ in range(rng.randint(0, 60))] for _ in range(8)]
 
 
-@HOSTS
+@ON_EVERY_HOST
 @pytest.mark.parametrize("size", [1, 2, 3, 5])
-def test_it_masks_what_transformers_masks_in_the_reply(processed: Any, size: int, transformers_rules: Any) -> None:
+def test_it_masks_what_transformers_masks_in_the_reply(applied: Applied, size: int, transformers_rules: Any) -> None:
     rule = transformers_rules.NoRepeatNGramLogitsProcessor(size)
     rng = random.Random(size)
     masked = 0
     for _ in range(10):
         outputs = random_outputs(rng)
         logits = logits_of(8)
-        result = processed(logits, outputs, {"no_repeat_ngram_size": size})
+        result = applied(NoRepeatNgram, logits, asked(outputs, size=size))
         for row, output in enumerate(outputs):
             expected = rule(torch.tensor([output], dtype=torch.int64).reshape(1, -1), logits[row : row + 1].clone())
             agree(result[row], expected[0], "transformers' NoRepeatNGramLogitsProcessor")
@@ -55,13 +45,13 @@ def test_it_masks_what_transformers_masks_in_the_reply(processed: Any, size: int
     assert masked > 10
 
 
-@HOSTS
+@ON_EVERY_HOST
 @pytest.mark.parametrize("window", [1, 4, 20])
-def test_a_window_is_as_if_the_reply_began_there(processed: Any, window: int) -> None:
+def test_a_window_is_as_if_the_reply_began_there(applied: Applied, window: int) -> None:
     rng = random.Random(window)
     outputs = random_outputs(rng, kinds=3)
     logits = logits_of(8)
-    result = processed(logits, outputs, {"no_repeat_ngram_size": 2, "no_repeat_ngram_window": window})
+    result = applied(NoRepeatNgram, logits, asked(outputs, size=2, window=window))
     for row, output in enumerate(outputs):
         seen = output[-window:]
         pairs = set(itertools.pairwise(seen))
@@ -71,11 +61,11 @@ def test_a_window_is_as_if_the_reply_began_there(processed: Any, window: int) ->
         agree(result[row], expected, "the pairs of the window in plain Python")
 
 
-@HOSTS
-def test_no_ngram_comes_twice_in_a_long_greedy_reply(processed: Any) -> None:
+@ON_EVERY_HOST
+def test_no_ngram_comes_twice_in_a_long_greedy_reply(applied: Applied) -> None:
     logits = logits_of(1)
     output: list[int] = []
     for _ in range(80):
-        output.append(int(processed(logits, [output], {"no_repeat_ngram_size": 3}).argmax()))
+        output.append(int(applied(NoRepeatNgram, logits, asked([output], size=3)).argmax()))
     triples = list(zip(output, output[1:], output[2:], strict=False))
     assert len(set(triples)) == len(triples)

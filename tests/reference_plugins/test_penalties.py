@@ -9,7 +9,7 @@ import pytest
 import torch
 from lpkit_penalties import Penalties
 from oracles import agree
-from plugin_hosts import ON_EVERY_HOST, Applied, Asked, assert_cheap
+from plugin_hosts import ON_EVERY_HOST, Applied, Asked
 from sdk_hosts import logits_of
 
 VOCAB = 64
@@ -65,16 +65,3 @@ def test_the_repetition_penalty_is_that_of_transformers(applied: Applied, transf
         seen = torch.tensor([[*request.prompt, *request.output]])
         expected = rule(seen, logits[row : row + 1].clone())[0]
         agree(result[row], expected, "transformers' RepetitionPenaltyLogitsProcessor")
-
-
-@ON_EVERY_HOST
-def test_neighbours_without_it_are_left_alone(applied: Applied) -> None:
-    asked = [Asked({"penalties_presence": 1.0}, output=(4, 5)), Asked(None, output=(4, 5, 6))]
-    logits = logits_of(2, VOCAB)
-    result = applied(Penalties, logits, asked)
-    assert torch.equal(result[1], logits[1])
-    assert (result[0] != logits[0]).nonzero().flatten().tolist() == [4, 5]
-
-
-def test_it_costs_nothing_per_row_and_no_table_over_the_vocabulary() -> None:
-    assert_cheap(Penalties, Asked({"penalties_repetition": 1.5}, output=(4, 5, 6)))

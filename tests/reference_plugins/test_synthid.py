@@ -12,8 +12,8 @@ from lpkit.runtime import Request, Scheduler, V1Engine, V2Engine
 from lpkit.sampling_params import SamplingParams
 from lpkit_synthid import SynthId
 from oracles import agree
-from plugin_hosts import ON_EVERY_HOST, Applied, Asked, watched
-from sdk_hosts import HOST_SYNCS, logits_of
+from plugin_hosts import ON_EVERY_HOST, Applied, Asked
+from sdk_hosts import logits_of
 
 VOCAB = 600
 KEYS = [654, 400, 836, 123, 340, 443, 597, 160, 57, -(2**63), 2**63 - 1]
@@ -121,10 +121,3 @@ def test_the_score_of_unmarked_texts_is_standard_normal() -> None:
     scores = torch.tensor([SynthId.detect(text, keys=KEYS).z for text in texts])
     assert abs(float(scores.mean())) < 3.3 / math.sqrt(300)
     assert abs(float(scores.std()) - 1) < 0.14
-
-
-def test_no_host_sync_and_no_operation_per_row() -> None:
-    asked = Asked(args(*SETTINGS[0]), output=(4, 5))
-    few, many = watched(SynthId, asked, 2), watched(SynthId, asked, 16)
-    assert few.names == many.names
-    assert not HOST_SYNCS & set(many.names)
