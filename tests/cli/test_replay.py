@@ -42,11 +42,6 @@ def test_a_failure_is_saved_named_and_replayed_until_it_is_fixed(tmp_path, monke
     assert fixed.exit_code == 0
     assert "FIXED  LP202[v1] passes these operations now" in fixed.stdout
 
-    (tmp_path / "plugin.py").unlink()
-    gone = run("replay", FILE)
-    assert gone.exit_code == 2
-    assert "there is no file plugin.py" in gone.stdout
-
 
 def test_failures_go_where_the_user_wants(in_process, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)

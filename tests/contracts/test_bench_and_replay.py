@@ -7,9 +7,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from command import FIXTURES, lpkit
+from command import FIXTURES
 from golden import FOLDER, hold
 from lpkit_cli.app import app
+from lpkit_conformance.bench import run
 from shape import shape
 from typer.testing import CliRunner
 
@@ -21,9 +22,11 @@ def folder(tmp_path: Path) -> Path:
     return Path(shutil.copytree(FIXTURES, tmp_path / "work"))
 
 
-def test_bench(folder: Path) -> None:
+def test_bench(folder: Path, monkeypatch) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(run, "QUICK_SECONDS", 0.0)
     sizes = ("--quick", "--batch", "1,2", "--vocab", "128")
-    done = lpkit("bench", "plugins.py:Portable", *CASE, *sizes, "--json", "-", cwd=folder)
+    done = CliRunner().invoke(app, ["bench", "plugins.py:Portable", *CASE, *sizes, "--json", "-"])
     document = json.loads(done.stdout)
     literal = ("schema", "target", "interface", "batch", "vocab", "kind", "host", "problem", "error")
     points = document["targets"][0].pop("points")
@@ -34,7 +37,7 @@ def test_bench(folder: Path) -> None:
     hold(
         "bench",
         {
-            "exit code": done.returncode,
+            "exit code": done.exit_code,
             **shape(document, literal),
             "points": shape(points),
             "sizes": [(point["batch"], point["vocab"]) for point in points],
