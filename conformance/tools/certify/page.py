@@ -41,7 +41,7 @@ def text(results: Results, before: str = "") -> str:
     releases = sorted(rows, key=lambda release: [int(part) for part in release.split(".")], reverse=True)
     older = [release for release in TORCH if release not in USUAL]
     head = HEAD.format(first=older[0], older=", ".join(older))
-    return "".join([head, *(rows[release] for release in releases), *(problems.get(release, "") for release in releases)])
+    return head + "".join([rows[item] for item in releases] + [problems.get(item, "") for item in releases])
 
 
 def _row(release: str, result: Mapping[str, Any]) -> str:
