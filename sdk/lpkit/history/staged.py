@@ -38,7 +38,7 @@ _NO_OUTPUT = [0, 0]
 """Stands for the output of a row without a history to read."""
 
 
-class _Batch:
+class _LastStep:
     """The rows of the last step, and for each what comes next if its output grows by one token.
 
     Attributes:
@@ -95,7 +95,7 @@ class V1History:
         self._width = 0
         self._prompts = Table(slots + 1, 1, torch.int64, 0, device)  # the last: rows of other requests
         self._outboxes: dict[int, Outbox] = {}  # by the number of rows
-        self._batch: _Batch | None = None
+        self._step: _LastStep | None = None
 
     def leave(self, slot: int) -> None:
         """Forget a slot's history: its request left."""
@@ -116,96 +116,96 @@ class V1History:
             The slot of each row, int64 ``[rows]``, the histories, and the rows whose history is not complete, because
             it has an unrepaired placeholder: they have the slot of nobody.
         """
-        batch = self._batch
-        if batch is None or batch.reader != reader:
-            batch = self._batch = _Batch(reader)
-        anew: Sequence[int] = batch.unripe
-        changed = batch.own is not own or len(batch.wanted) != rows
+        step = self._step
+        if step is None or step.reader != reader:
+            step = self._step = _LastStep(reader)
+        anew: Sequence[int] = step.unripe
+        changed = step.own is not own or len(step.wanted) != rows
         if changed:
-            anew = self._changed(batch, own, rows)
-        anew, lengths, newest = self._look(batch, anew)
-        last = list(map(add, batch.before, lengths))
-        entering = [(row, entry) for row in anew if (entry := batch.wanted[row]) is not None]
+            anew = self._changed(step, own, rows)
+        anew, lengths, newest = self._look(step, anew)
+        last = list(map(add, step.before, lengths))
+        entering = [(row, entry) for row in anew if (entry := step.wanted[row]) is not None]
         for row, entry in entering:
             lengths[row] = len(entry.output_ids)
             last[row] = len(entry.prompt_ids or ()) + lengths[row] - 1
             newest[row] = (entry.output_ids or entry.prompt_ids or (0,))[-1]
-        if changed or anew or (self._keep and (max(last) >= batch.texts.width or max(lengths) > batch.texts.outputs)):
-            self._describe(batch, last, lengths)
+        if changed or anew or (self._keep and (max(last) >= step.texts.width or max(lengths) > step.texts.outputs)):
+            self._describe(step, last, lengths)
         waiting = self._stage(entering) if entering else set()
-        batch.unripe = [row for row, entry in entering if row in waiting or not entry.output_ids]
+        step.unripe = [row for row, entry in entering if row in waiting or not entry.output_ids]
         for row, entry in entering:
             if row in waiting:
                 lengths[row], last[row], newest[row] = len(_NO_OUTPUT), -1, 0
                 continue
-            batch.entries[row], batch.slots[row], batch.grow[row] = entry, entry.slot, 1
-            batch.before[row], batch.outputs[row] = last[row] - lengths[row], entry.output_ids or _NO_OUTPUT
+            step.entries[row], step.slots[row], step.grow[row] = entry, entry.slot, 1
+            step.before[row], step.outputs[row] = last[row] - lengths[row], entry.output_ids or _NO_OUTPUT
         self._left.clear()
-        batch.due, batch.last, batch.newest = list(map(add, lengths, batch.grow)), last, newest
-        batch.outbox.send((*batch.slots, *last, *newest))
-        return batch.places, batch.texts, waiting
+        step.due, step.last, step.newest = list(map(add, lengths, step.grow)), last, newest
+        step.outbox.send((*step.slots, *last, *newest))
+        return step.places, step.texts, waiting
 
-    def _look(self, batch: _Batch, anew: Sequence[int]) -> tuple[Sequence[int], list[int], list[int]]:
+    def _look(self, step: _LastStep, anew: Sequence[int]) -> tuple[Sequence[int], list[int], list[int]]:
         """Vacate the rows ``anew``, and those that did anything but gain a token.
 
         Returns:
             These rows, and for all rows the length of the output and its newest token.
         """
-        self._vacate(batch, anew)
-        outputs = batch.outputs
+        self._vacate(step, anew)
+        outputs = step.outputs
         lengths = list(map(len, outputs))
-        if lengths != batch.due:
-            others = [row for row, (length, due) in enumerate(zip(lengths, batch.due, strict=True)) if length != due]
-            anew = [*anew, *self._vacate(batch, others)]
+        if lengths != step.due:
+            others = [row for row, (length, due) in enumerate(zip(lengths, step.due, strict=True)) if length != due]
+            anew = [*anew, *self._vacate(step, others)]
             lengths = list(map(len, outputs))
         newest = list(map(_NEWEST, outputs))
-        if self._keep and (PLACEHOLDER in newest or list(map(_SECOND, outputs)) != batch.newest):
-            pairs = enumerate(zip(outputs, batch.newest, strict=True))
+        if self._keep and (PLACEHOLDER in newest or list(map(_SECOND, outputs)) != step.newest):
+            pairs = enumerate(zip(outputs, step.newest, strict=True))
             others = [row for row, (output, known) in pairs if output[-1] == PLACEHOLDER or output[-2] != known]
-            anew = [*anew, *self._vacate(batch, others)]
+            anew = [*anew, *self._vacate(step, others)]
             lengths, newest = list(map(len, outputs)), list(map(_NEWEST, outputs))
         return anew, lengths, newest
 
-    def _changed(self, batch: _Batch, own: Own, rows: int) -> list[int]:
+    def _changed(self, step: _LastStep, own: Own, rows: int) -> list[int]:
         """Give the batch other requests; return the rows to look at."""
-        self._vacate(batch, range(rows, len(batch.entries)))
+        self._vacate(step, range(rows, len(step.entries)))
         wanted: list[AdmittedRequest | None] = [None] * rows
         for row, entry in own:
             wanted[row] = entry
-        for values, value in zip(batch.by_row, self._nobody(), strict=True):
+        for values, value in zip(step.by_row, self._nobody(), strict=True):
             values[rows:] = [value] * (rows - len(values))
-        batch.own, batch.wanted = own, wanted
-        others = [row for row, (old, new) in enumerate(zip(batch.entries, wanted, strict=True)) if old is not new]
-        return sorted({*others, *(row for row in batch.unripe if row < rows)})
+        step.own, step.wanted = own, wanted
+        others = [row for row, (old, new) in enumerate(zip(step.entries, wanted, strict=True)) if old is not new]
+        return sorted({*others, *(row for row in step.unripe if row < rows)})
 
     def _nobody(self) -> tuple[Any, ...]:
-        """A row's elements of :attr:`_Batch.by_row` without a history: its last token is at -1."""
+        """A row's elements of :attr:`_LastStep.by_row` without a history: its last token is at -1."""
         return None, len(self._staged), -1 - len(_NO_OUTPUT), _NO_OUTPUT, 0, len(_NO_OUTPUT), -1, _NO_OUTPUT[-1]
 
-    def _vacate(self, batch: _Batch, rows: Sequence[int]) -> Sequence[int]:
+    def _vacate(self, step: _LastStep, rows: Sequence[int]) -> Sequence[int]:
         """Take rows out of the batch, and note what the reader stored of them; return the rows."""
         for row in rows:
-            if (entry := batch.entries[row]) is None:
+            if (entry := step.entries[row]) is None:
                 continue
             if self._keep and entry.slot not in self._left:
-                self._staged[entry.slot], self._last[entry.slot] = batch.last[row] + 1, batch.newest[row]
-            for values, value in zip(batch.by_row, self._nobody(), strict=True):
+                self._staged[entry.slot], self._last[entry.slot] = step.last[row] + 1, step.newest[row]
+            for values, value in zip(step.by_row, self._nobody(), strict=True):
                 values[row] = value
         return rows
 
-    def _describe(self, batch: _Batch, last: list[int], lengths: list[int]) -> None:
+    def _describe(self, step: _LastStep, last: list[int], lengths: list[int]) -> None:
         """Make what the batch returns, for its number of rows and the longest of its texts."""
         rows = len(last)
         if self._keep:
             self._reserve(max(last) + 1)
         if rows not in self._outboxes:
             self._outboxes[rows] = Outbox(3 * rows, self._device)
-        batch.outbox = self._outboxes[rows]
-        batch.places, lasts, tokens = batch.outbox.device.view(3, rows).unbind()
+        step.outbox = self._outboxes[rows]
+        step.places, lasts, tokens = step.outbox.device.view(3, rows).unbind()
         longest = min(self._width, padded(max(lengths), SHORTEST))
         drafts, kind = (tokens, 2) if self._keep else (lasts, 0)
         prompts = self._prompts.device.view(-1)
-        batch.texts = SlotHistories(self._buffer, prompts, lasts, drafts, lasts, self._width, longest, kind)
+        step.texts = SlotHistories(self._buffer, prompts, lasts, drafts, lasts, self._width, longest, kind)
 
     def _stage(self, own: Own) -> set[int]:
         """Send what the buffer lacks, in one copy; return the rows whose history is not complete."""

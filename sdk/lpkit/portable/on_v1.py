@@ -53,9 +53,8 @@ class V1Binding:
             self._history = V1History(slots, device, history == "tokens")
         self._own: list[tuple[int, AdmittedRequest]] = []  # admitted requests, in row order
         self._count = slots
-        # Sent when first read after a change: rows, slots and numbers of admitted requests, and the slot of each row.
+        # Sent when first read after a change: rows and slots of admitted requests, and the slot of each row.
         self._located: tuple[torch.Tensor, ...] | None = None
-        self._numbered: list[tuple[int, AdmittedRequest]] = []  # admitted requests as rows of their own
         self._by_row: torch.Tensor | None = None
         self._stale = False
         self._warned = False
@@ -107,24 +106,23 @@ class V1Binding:
         if not self._own:
             return None
         if self._located is None:
-            rows_and_slots = [[row for row, _ in self._own], [entry.slot for _, entry in self._own]]
-            located = np.array([*rows_and_slots, range(len(self._own))], dtype=np.int64)
-            self._located = sent(torch.from_numpy(located), self._device).unbind()
-            self._numbered = list(enumerate(entry for _, entry in self._own))
-        (index, slots, numbers), history = self._located, None
+            located = [[row for row, _ in self._own], [entry.slot for _, entry in self._own]]
+            self._located = sent(torch.from_numpy(np.array(located, dtype=np.int64)), self._device).unbind()
+        (index, slots), history = self._located, None
         if self._history is not None:
-            _, texts, waiting = self._history.texts(self._numbered, len(self._numbered), "rows")
-            last, newest = texts.last, texts.drafts
+            _, texts, waiting = self._history.texts(self._own, logits.shape[0], "rows")
             if waiting:
                 self._warn()
-                keep = [number for number, _ in self._numbered if number not in waiting]
+                keep = [number for number, (row, _) in enumerate(self._own) if row not in waiting]
                 if not keep:
                     return None
                 numbers = sent(torch.tensor(keep), self._device)
-                index, slots, last, newest = (item[numbers] for item in (index, slots, last, newest))
+                index, slots = index[numbers], slots[numbers]
             if texts.kind:
+                all_rows = index.shape == texts.last.shape
+                last, newest = (item if all_rows else item[index] for item in (texts.last, texts.drafts))
                 texts.held[slots, last] = newest
-            history = History(texts._replace(kind=0), numbers, slots, self._declared == "tokens")
+            history = History(texts._replace(kind=0), index, slots, self._declared == "tokens")
         whole = slots.shape[0] == logits.shape[0]  # both are in row order, so equal counts mean equal rows
         return Rows(index, slots, history, self._declared, self._admission.temperature, whole)
 
