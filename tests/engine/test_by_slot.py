@@ -17,6 +17,8 @@ import torch
 from lpkit import v1
 from lpkit.history.staged import V1History
 from lpkit.kernels import fused
+from lpkit.rules.document import RULES
+from lpkit.rules.when import lane_class
 from lpkit.runtime import Request, V2Row, V2Slots, make_config, make_context
 from lpkit.sampling_params import SamplingParams
 from plugins_here import FOLDERS, announced
@@ -24,7 +26,12 @@ from plugins_here import FOLDERS, announced
 SLOTS, VOCAB, CPU = 5, 2100, torch.device("cpu")
 UNRECORDED = ("lpkit-cite-from-prompt",)
 name = sys.argv[1]
-cls, case = next(announced(folder) for folder in FOLDERS if folder.name == name)
+conditional = name in RULES  # a step of a document, with a condition
+if conditional:
+    cls = lane_class(RULES[name].processor, sys.argv[2])
+    case = {"extra_args": {"step": "/0", **eval(sys.argv[3])}}
+else:
+    cls, case = next(announced(folder) for folder in FOLDERS if folder.name == name)
 whole, few = fused.together(fused.WHOLE_ROWS), fused.together(fused.FEW)
 config = make_config(max_num_seqs=SLOTS, vocab_size=VOCAB, max_model_len=64)
 generator, chance = torch.Generator().manual_seed(3), random.Random(3)
@@ -93,6 +100,11 @@ def params(uses):
             extra[key] = [chance.randrange(4) for _ in range(chance.randrange(1, 4))]
         elif key == "forced_sequence":
             extra[key] = chance.sample(range(VOCAB), chance.randrange(1, 9))
+    if uses and conditional:
+        extra |= {"when_from": chance.randrange(3), "when_every": chance.randrange(1, 3), "when_times": 9}
+        if sys.argv[2] == "tokens":
+            for key in ("when_after", "when_before"):
+                extra[key] = [chance.randrange(5) for _ in range(chance.choice([0, 1, 1, 2]))]
     if "loop_times" in extra and chance.random() < 0.5:
         extra["loop_end"] = chance.randrange(VOCAB)
     if "logit_bias_ids" in extra:
@@ -169,9 +181,22 @@ RULES = ("allowed-tokens", "min-p", "target-token", "temperature", "top-n-sigma"
 SPARSE = ("dry", "logit-bias", "no-repeat-ngram", "ocr-ngram", "penalties")
 UNRECORDED = ("cite-from-prompt",)
 ANSWERED = ("forced-sequence", "greenlist-watermark", "loop-breaker", "thinking-budget", "xtc")
+CONDITIONAL = (
+    ("min_p", "tokens", {"threshold": 0.4}),
+    ("bias", "tokens", {"ids": [3, 700, 9], "values": [2.0, -1.0, 4.0]}),
+    ("penalties", "tokens", {"repetition": 1.3, "frequency": 0.4}),
+    ("xtc", "length", {"probability": 0.5, "threshold": 0.1, "seed": 3}),
+)
+"""Steps of documents: the rule, what their conditions read, and their numbers."""
 
 
 def test_by_slot_a_batch_gets_what_its_rows_get_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     path = os.pathsep.join(filter(None, (str(BENCHMARKS), os.environ.get("PYTHONPATH"))))
     monkeypatch.setenv("PYTHONPATH", path)
     interpret(CODE, *((f"lpkit-{rule}",) for rule in (*RULES, *SPARSE, *ANSWERED, *UNRECORDED)))
+
+
+def test_by_slot_a_step_with_a_condition_edits_the_rows_at_which_it_acts(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = os.pathsep.join(filter(None, (str(BENCHMARKS), os.environ.get("PYTHONPATH"))))
+    monkeypatch.setenv("PYTHONPATH", path)
+    interpret(CODE, *CONDITIONAL)

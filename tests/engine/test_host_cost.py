@@ -23,6 +23,7 @@ LAUNCHES = {
     "ocr-ngram": 2,
     "penalties": 2,
     "rules": 4,
+    "rules, with a condition": 3,
     "target-token": 2,
     "temperature": 2,
     "thinking-budget": 3,
@@ -59,7 +60,11 @@ from host_cost.measure import counts
 from host_cost.steps import of_plugin, plugins
 
 found = {}
-for name, cls, case in plugins():
+given = [*plugins()]
+conditional = '[{"rule": "penalties", "repetition": 1.3, "when": {"after": [7, 8]}}]'
+rules = next(cls for name, cls, _ in given if name == "rules")
+given.append(("rules, with a condition", rules, {"extra_args": {"rules": conditional}}))
+for name, cls, case in given:
     for runner in ("v1", "v2"):
         few, many = (counts(of_plugin(name, cls, case, runner, batch), driver)[:3] for batch in (2, 9))
         assert few == many, (name, runner, few, many)

@@ -209,6 +209,31 @@ def _heads(
 
 
 @once
+def _choose(
+    logits, slots, own, tokens, prompts, lasts, drafts, committed, firsts, spans, every, afters, befores, found,
+    stride, own_step, text_stride, first_step, span_step, every_step, after_stride, before_stride, width, vocab,
+    after_size, before_size, nobody,
+    DRAFTS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Store a row's slot, or the slot of nobody: by its position, counted from the prompt's end or from a marker."""
+    row = tl.program_id(0).to(tl.int64)
+    text = text_of(slots, own, own_step, tokens, text_stride, lasts, drafts, committed, row, DRAFTS)
+    slot, edited, total, tokens, drafts, behind = text
+    afters += slot * after_stride
+    chosen = slot * 0 + nobody - 1
+    if edited:
+        since = tl.load(prompts + slot).to(tl.int32)
+        if tl.load(afters) >= 0:
+            since = end_of(tokens, drafts, behind, total, afters, after_size, DRAFTS, BLOCK)
+        ended = end_of(tokens, drafts, behind, total, befores + slot * before_stride, before_size, DRAFTS, BLOCK)
+        place = (total - since).to(tl.int64) - tl.load(firsts + slot * first_step)
+        due = (place >= 0) & (place < tl.load(spans + slot * span_step))
+        due &= place % tl.load(every + slot * every_step) == 0
+        chosen = tl.where(due & (since >= 0) & (ended <= since), slot, chosen)
+    tl.store(found + row, chosen)
+
+
+@once
 def _seed(
     logits, slots, own, tokens, prompts, lasts, drafts, committed, counts, keys, found,
     stride, own_step, text_stride, count_step, key_step, width, vocab,
@@ -325,6 +350,13 @@ def exclude_sometimes_(
     """Exclude top choices of some rows, which chance selects."""
     some = _over(_heads, logits, entries, texts, (seed, probability), None, AT_ONCE, (entries.size,))
     return exclude_top_choices_(logits, temperature, log_threshold, keep, entries=entries._replace(slots=some))
+
+
+def choose_(logits: torch.Tensor, *columns: torch.Tensor, entries: Entries, texts: SlotHistories) -> torch.Tensor:
+    """Return the slots of the rows at which a step acts, as :meth:`lpkit.rules.when.Conditional.acting` decides it by
+    the same columns, and the slot of nobody for others."""
+    sizes = columns[3].shape[1], columns[4].shape[1], entries.size
+    return _over(_choose, logits, entries, texts, columns, None, SPAN, sizes)
 
 
 def bias_by_context_(

@@ -34,6 +34,9 @@ _BUILTINS = frozenset({"abs", "bool", "float", "int", "len", "max", "min", "rang
 _EFFECTS = ("STORE_ATTR", "STORE_GLOBAL", "DELETE_", "IMPORT_")
 """Instructions by which a step could depend on earlier steps."""
 
+CHOICE = "choose_"
+"""Function that returns the slots of the rows to edit, for a step with a condition."""
+
 MOST_PLANS = 64
 """Most plans that are kept: one for each number of rows, and what else a kernel is compiled for."""
 
@@ -60,7 +63,7 @@ class BySlot:
         self._kernels = {name: function for module in modules for name, function in vars(module).items()}
         self.reason = ""
         self._version = -1
-        self._calls: list[tuple[str, tuple[torch.Tensor | None, ...]]] = []
+        self._calls: list[tuple[str, tuple[torch.Tensor | None, ...], bool]] = []  # the last: it reads histories
         self._pairs: int | None = None
         self.reads_texts = False
         self._read: list[Any] = []
@@ -74,11 +77,9 @@ class BySlot:
         own = self._admission.own.all
         logits = torch.zeros(2, 64, device=own.device)
         slots = torch.full((2,), own.shape[0] - 1, device=own.device)
-        entries = self._kernels["Entries"](slots, own, own.stride(0), own.shape[0])
         with torch.inference_mode():
             for texts in self._kernels["examples"](own.device, on_v2):
-                for name, columns in self._calls:
-                    self._kernels[name](logits, *columns, entries=entries, texts=texts)
+                self._launch(logits, slots, texts)
 
     @property
     def recorded(self) -> bool:
@@ -86,7 +87,7 @@ class BySlot:
         if self._admission.version != self._version:
             self._version = self._admission.version
             self._calls = self._record()
-            read = [(name, *map(_memory, (self._admission.own.all, *columns))) for name, columns in self._calls]
+            read = [(name, *map(_memory, (self._admission.own.all, *columns))) for name, columns, _ in self._calls]
             if read != self._read:  # a plan reads columns where they were when it was made
                 self._read = read
                 self._plans.clear()
@@ -106,13 +107,11 @@ class BySlot:
             return False
         key: tuple[Any, ...] = (shape, logits.stride(), logits.dtype, logits.data_ptr() & 15, place())
         moving: tuple[torch.Tensor, ...] = (logits, slots)
-        options: dict[str, Any] = {}
         if texts is not None:
             if self._pairs is not None and texts.width * texts.outputs > self._pairs:
                 return False
             moving += texts[:5] if texts.kind else texts[:3]
             key += texts.width, texts.held.stride(), texts.kind
-            options["texts"] = texts
         plan = self._last[1] if key == self._last[0] else self._plans.get(key)  # comparing is faster than hashing
         if plan is not None:
             self._last = key, plan
@@ -120,11 +119,8 @@ class BySlot:
             return True
         if not self._kernels["suits"](logits):
             return False
-        own = self._admission.own.all
-        options["entries"] = self._kernels["Entries"](slots, own, own.stride(0), own.shape[0])
         with recorded() as launches:
-            for name, columns in self._calls:
-                self._kernels[name](logits, *columns, **options)
+            self._launch(logits, slots, texts)
         plan = LaunchPlan(launches, moving)
         while self._plans and (
             len(self._plans) >= MOST_PLANS or plan.bytes + sum(item.bytes for item in self._plans.values()) > MOST_BYTES
@@ -133,23 +129,38 @@ class BySlot:
         self._plans[key] = plan
         return True
 
-    def _record(self) -> list[tuple[str, tuple[torch.Tensor | None, ...]]]:
+    def _launch(self, logits: torch.Tensor, slots: torch.Tensor, texts: SlotHistories | None) -> None:
+        own = self._admission.own.all
+        entries = self._kernels["Entries"](slots, own, own.stride(0), own.shape[0])
+        for name, columns, reads_texts in self._calls:
+            options = {"texts": texts} if reads_texts else {}
+            made = self._kernels[name](logits, *columns, entries=entries, **options)
+            if name == CHOICE:
+                entries = entries._replace(slots=made)
+
+    def _record(self) -> list[tuple[str, tuple[torch.Tensor | None, ...], bool]]:
         recorder, sparse = Recorder(), self._owner._sparse
-        step = self._owner.edit if sparse else self._owner.process
+        rule, condition = self._owner._condition or (self._owner, ())
+        step = rule.edit if sparse else rule.process
         rows = StandInRows(self._owner.history, self._admission.temperature.all)
         try:
             _check(step)
             result = step(_Processor(self._owner, self._admission.columns), recorder, rows)
             if not recorder.made or result is not (None if sparse else recorder):
                 raise NotRecordableError("it does not return the logits of a kernel")
-            calls, rule = recorder.calls(rules())
+            calls, found = recorder.calls(rules())
         except Exception as error:  # anything that stand-ins cannot do: the step takes the general way
             known = isinstance(error, NotRecordableError)
             self.reason = str(error) if known else f"it does what cannot be recorded ({error})"
             return []
-        self.reason, self._pairs = "", None if rule is None else rule.pairs
-        self.reads_texts = self._pairs is not None
-        return calls
+        self.reason, self._pairs = "", None if found is None else found.pairs
+        reads_texts = self._pairs is not None
+        self.reads_texts = reads_texts or bool(condition)
+        steps = [(name, columns, reads_texts) for name, columns in calls]
+        if condition:
+            chosen_by = (self._admission.columns[name].all for name in condition)
+            steps.insert(0, (CHOICE, tuple(item if item.ndim == 2 else item.unsqueeze(1) for item in chosen_by), True))
+        return steps
 
 
 def why_not_recorded(processor: Any) -> str | None:

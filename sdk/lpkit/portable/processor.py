@@ -54,6 +54,9 @@ class LogitsProcessor(PortableProcessor):
     """
 
     _sparse: ClassVar[bool] = False
+    _condition: ClassVar[tuple[type[LogitsProcessor], tuple[str, ...]] | None] = None
+    """A class, and columns by which ``choose_`` of :mod:`lpkit.kernels.triton_texts` chooses the rows to which its step
+    is applied; None: the step is applied to all rows."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -19,6 +19,7 @@ from lpkit import v1, v2
 from lpkit.history.rows import HistoryUse
 from lpkit.portable.base import Stage
 from lpkit.rules.document import RULES, DocumentStep
+from lpkit.rules.min_p import MinP
 from lpkit.rules.policy import KEY, Policy
 from lpkit.rules.receipt import RECEIPT, Counts, Receipt, Receipts, counting
 from lpkit.rules.when import lane_class
@@ -65,6 +66,7 @@ class Rules(v1.LogitsProcessor, v2.LogitsProcessor):
         processors = dict.fromkeys(rule.processor for name, rule in RULES.items() if name in met)
         self._lanes = [self._made(self._kind(lane_class(processor, "none"))) for processor in processors]
         self._first = frozenset(self._lanes)
+        self._made(lane_class(MinP, "length"))  # compiles the kernel of conditions
         self._used: list[lpkit.LogitsProcessor] = []  # lanes in use, in order
         self._touched: set[lpkit.LogitsProcessor] = set()  # lanes that may have something to send (V2)
         self._opened: list[Receipt] = []  # of the requests that are being added

@@ -139,5 +139,6 @@ def lane_class(rule: type[lpkit.LogitsProcessor], reads: HistoryUse) -> type[lpk
 
     step = edit if rule._sparse else process
     body[step.__name__] = step
+    body["_condition"] = rule, ("when_from", "when_span", "when_every", "when_after", "when_before")
     body["history"] = "tokens" if "tokens" in (reads, rule.history) else "length"
     return type(rule.__name__, (Conditional, rule), body)

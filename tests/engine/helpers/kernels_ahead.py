@@ -197,6 +197,7 @@ FEW = (
     _text("end_thinking_, first", texts._thought, BLOCK=sequences.SPAN),
     _text("force_sequence_, first", texts._due, warps=1, BLOCK=hashes.AT_ONCE),
     _text("exclude_sometimes_, first", texts._heads, warps=1, BLOCK=hashes.AT_ONCE, probabilities=FLOATS),
+    _text("choose_", texts._choose, BLOCK=sequences.SPAN),
     _text("bias_by_context_, first", texts._seed, warps=1, BLOCK=hashes.AT_ONCE),
     _few("add_to_ids_", texts._add, {**_BY_SLOT, "ids": LONGS, "values": FLOATS, "found": FLOATS}, BLOCK=texts.LISTED),
 )

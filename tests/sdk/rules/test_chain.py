@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lpkit.portable.by_slot import why_not_recorded
 from lpkit.rules.chain import MOST_LANES, Rules
 from lpkit.rules.document import RULES
 from lpkit.rules.when import lane_class
@@ -205,6 +206,18 @@ def test_a_step_changes_nothing_before_its_time(step: dict[str, Any]) -> None:
     logits = logits_of(1, VOCAB)
     later = asked([{**step, "when": {"from": 50}}], [1, 2, 3, 1, 2], [3, 1, 2])
     assert torch.equal(bits(on_v1(Rules, logits, [later])), bits(logits))
+
+
+@pytest.mark.parametrize("rule", EXAMPLES)
+def test_a_step_is_recorded_with_a_condition_if_it_is_recorded_without(rule: str) -> None:
+    reasons = []
+    for reads in ("none", "length", "tokens"):
+        host = V1Host(lane_class(RULES[rule].processor, reads), vocab_size=VOCAB)
+        args = {**EXAMPLES[rule][0], **RULES[rule].fixed, "step": "/0"}
+        host.update(1, added=[(0, params(**args), [1, 2], [3])])
+        reasons.append(why_not_recorded(host.processor))
+    assert reasons == reasons[:1] * 3
+    assert bool(reasons[0]) is (rule in ("ban", "end", "tail_free", "typical"))
 
 
 def test_there_is_an_example_of_every_rule() -> None:
