@@ -78,9 +78,7 @@ class TestNobodyAsked:
 
 
 class TestRows:
-    def test_a_kernel_reads_the_histories_of_some_rows_where_they_are(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_kernel_reads_the_histories_of_some_rows_where_they_are(self, monkeypatch: pytest.MonkeyPatch) -> None:
         read = []
 
         def history(texts: SlotHistories, rows: torch.Tensor, slots: torch.Tensor) -> tuple[torch.Tensor, ...]:
