@@ -26,6 +26,7 @@ from lpkit_cli.commands.new import new
 from lpkit_cli.commands.record import record
 from lpkit_cli.commands.replay import replay
 from lpkit_cli.commands.rules import app as rules
+from lpkit_cli.commands.show import show
 from lpkit_cli.commands.update import update
 from lpkit_cli.commands.watch import watch
 
@@ -113,7 +114,7 @@ def _root(
     """
 
 
-for _command in (new, update, check, list_, doctor, explain, record, replay, bench, watch):
+for _command in (new, update, check, list_, doctor, explain, record, replay, bench, show, watch):
     app.command(_command.__name__.rstrip("_"))(_command)
 app.add_typer(rules, name="rules", cls=_Commands)
 

@@ -146,6 +146,12 @@ class RowOptions:
         logits[rows] = apply_penalties(logits[rows], options[0], counts, *options[1:])
         return logits
 
+    def drop_below(
+        self, logits: torch.Tensor, rule: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+    ) -> torch.Tensor:
+        """Apply a runner's rule of min-p."""
+        return logits if self.min_p is None else rule(logits, self.min_p)
+
     def noise(self, seed: int) -> torch.Tensor:
         """Compute exponential noise ``[n, vocab]`` for sampling.
 

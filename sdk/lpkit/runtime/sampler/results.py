@@ -1,10 +1,17 @@
-"""The result of a sampler, and the check of a processor's result."""
+"""The result of a sampler, the run of its stages, and the check of a processor's result."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
+
+Stage: TypeAlias = tuple[Any, Callable[[torch.Tensor], torch.Tensor]]
+"""A built-in stage with its name, or a processor with its ``apply``."""
+
+Observer: TypeAlias = Callable[[Any, torch.Tensor], None]
+"""Called after each stage with its name, or the processor, and with the logits, which later stages edit."""
 
 
 class Sampled(NamedTuple):
@@ -18,6 +25,16 @@ class Sampled(NamedTuple):
 
     token_ids: torch.Tensor
     logits: torch.Tensor
+
+
+def run(stages: Iterable[Stage], logits: torch.Tensor, observer: Observer | None) -> torch.Tensor:
+    """Run stages in their order and return the logits after the last one."""
+    for name, stage in stages:
+        after = stage(logits)
+        logits = after if isinstance(name, str) else checked(name, logits, after)
+        if observer is not None:
+            observer(name, logits)
+    return logits
 
 
 def checked(processor: Any, before: torch.Tensor, after: Any) -> torch.Tensor:

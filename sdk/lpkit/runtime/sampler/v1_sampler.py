@@ -10,7 +10,7 @@ from lpkit import v1
 from lpkit.runtime.batch.request import Request
 from lpkit.runtime.sampler import stages
 from lpkit.runtime.sampler.options import RowOptions
-from lpkit.runtime.sampler.results import Sampled, checked
+from lpkit.runtime.sampler.results import Observer, Sampled, Stage, run
 from lpkit.runtime.sampler.thinking import V1ThinkingBudget
 from lpkit.sampling_params import GREEDY_EPSILON
 from lpkit.v1 import BatchUpdate, LogitsProcessors
@@ -25,6 +25,9 @@ class V1Sampler:
         device: of the logits.
         seed: of the requests without a seed.
         thinking: the thinking budget's stage, if the model has markers of thoughts.
+
+    Attributes:
+        observer: called after each stage; None: nobody looks.
     """
 
     def __init__(
@@ -41,6 +44,7 @@ class V1Sampler:
         self.vocab_size = vocab_size
         self.device = torch.device(device)
         self.seed = seed
+        self.observer: Observer | None = None
         self._options = RowOptions.of([], vocab_size, self.device)
 
     def update(self, update: BatchUpdate | None, requests: Sequence[Request]) -> None:
@@ -90,22 +94,29 @@ class V1Sampler:
         return logits if self._options.all_greedy else self._before_sampling(logits, self._options)
 
     def _before_greedy(self, logits: torch.Tensor, options: RowOptions) -> torch.Tensor:
-        logits = options.allow(logits)
-        logits = options.ban_words(logits)
-        logits = options.hold_back_stops(logits, [len(r.output_token_ids) for r in options.requests])
-        logits = options.add_bias(logits)
-        for processor in self.processors.non_argmax_invariant:
-            logits = checked(processor, logits, processor.apply(logits))
-        logits = options.penalise(logits)
-        if self.thinking is not None:
-            self.thinking.advance([request.output_token_ids for request in options.requests])
-            logits = self.thinking.apply(logits)
-        return logits
+        lens = [len(request.output_token_ids) for request in options.requests]
+        stages: list[Stage] = [
+            ("allowed_token_ids", options.allow),
+            ("bad_words", options.ban_words),
+            ("min_tokens", lambda logits: options.hold_back_stops(logits, lens)),
+            ("logit_bias", options.add_bias),
+            *((processor, processor.apply) for processor in self.processors.non_argmax_invariant),
+            ("penalties", options.penalise),
+            ("thinking_token_budget", self._end_thoughts),
+        ]
+        return run(stages, logits, self.observer)
+
+    def _end_thoughts(self, logits: torch.Tensor) -> torch.Tensor:
+        if self.thinking is None:
+            return logits
+        self.thinking.advance([request.output_token_ids for request in self._options.requests])
+        return self.thinking.apply(logits)
 
     def _before_sampling(self, logits: torch.Tensor, options: RowOptions) -> torch.Tensor:
-        logits = stages.apply_temperature(logits, options.temperature)
-        if options.min_p is not None:
-            logits = stages.min_p_of_probabilities(logits, options.min_p)
-        for processor in self.processors.argmax_invariant:
-            logits = checked(processor, logits, processor.apply(logits))
-        return stages.apply_top_k_top_p(logits, options.top_k, options.top_p)
+        sampling: list[Stage] = [
+            ("temperature", lambda logits: stages.apply_temperature(logits, options.temperature)),
+            ("min_p", lambda logits: options.drop_below(logits, stages.min_p_of_probabilities)),
+            *((processor, processor.apply) for processor in self.processors.argmax_invariant),
+            ("top_k, top_p", lambda logits: stages.apply_top_k_top_p(logits, options.top_k, options.top_p)),
+        ]
+        return run(sampling, logits, self.observer)

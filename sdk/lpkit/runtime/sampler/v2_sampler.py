@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +14,7 @@ from lpkit import v2
 from lpkit.runtime.batch.request import Request
 from lpkit.runtime.sampler import stages
 from lpkit.runtime.sampler.options import RowOptions, has_biases, has_penalties
-from lpkit.runtime.sampler.results import Sampled, checked
+from lpkit.runtime.sampler.results import Observer, Sampled, Stage, run
 from lpkit.runtime.sampler.thinking import ThinkingMarkers, force, forced_token
 from lpkit.sampling_params import SamplingParams
 from lpkit.v2 import LogitsContext
@@ -76,6 +78,9 @@ class V2Sampler:
         device: of the logits.
         seed: of the requests without a seed.
         thinking: the markers of thoughts, or None.
+
+    Attributes:
+        observer: called after each stage; None: nobody looks.
     """
 
     def __init__(
@@ -93,6 +98,7 @@ class V2Sampler:
         self.vocab_size = vocab_size
         self.device = torch.device(device)
         self.seed = seed
+        self.observer: Observer | None = None
         self.gate = V2Gate(max_num_reqs, vocab_size, thinking)
         self._options = RowOptions.of([], vocab_size, self.device)
 
@@ -138,22 +144,27 @@ class V2Sampler:
         Returns:
             Logits from which tokens are chosen, of the same shape.
         """
-        logits = options.allow(logits)
-        logits = options.add_bias(logits)
+        sampling: list[Stage] = [
+            ("allowed_token_ids", options.allow),
+            ("logit_bias", options.add_bias),
+            ("min_tokens", lambda logits: self._hold_back_stops(logits, ctx, options)),
+            ("penalties", options.penalise),
+            ("bad_words", options.ban_words),
+            *((processor, partial(_apply, processor, ctx)) for processor in self.processors),
+            ("thinking_token_budget", lambda logits: self._force_ends_of_thoughts(logits, options)),
+            ("temperature", lambda logits: stages.apply_temperature(logits, options.temperature)),
+            ("min_p", lambda logits: options.drop_below(logits, stages.min_p_of_logits)),
+            ("top_k, top_p", lambda logits: stages.apply_top_k_top_p(logits, options.top_k, options.top_p)),
+        ]
+        return run(sampling, logits, self.observer)
+
+    def _hold_back_stops(self, logits: torch.Tensor, ctx: LogitsContext, options: RowOptions) -> torch.Tensor:
         # Positions decide, not the host's lists: during a chunked prefill the row sees fewer tokens.
-        if options.min_tokens:
-            visible = (ctx.pos + 1).tolist()
-            output_lens = [n - r.prompt_len for n, r in zip(visible, options.requests, strict=True)]
-            logits = options.hold_back_stops(logits, output_lens)
-        logits = options.penalise(logits)
-        logits = options.ban_words(logits)
-        for processor in self.processors:
-            logits = checked(processor, logits, processor.apply(logits, ctx))
-        logits = self._force_ends_of_thoughts(logits, options)
-        logits = stages.apply_temperature(logits, options.temperature)
-        if options.min_p is not None:
-            logits = stages.min_p_of_logits(logits, options.min_p)
-        return stages.apply_top_k_top_p(logits, options.top_k, options.top_p)
+        if not options.min_tokens:
+            return logits
+        visible = (ctx.pos + 1).tolist()
+        output_lens = [n - r.prompt_len for n, r in zip(visible, options.requests, strict=True)]
+        return options.hold_back_stops(logits, output_lens)
 
     def _force_ends_of_thoughts(self, logits: torch.Tensor, options: RowOptions) -> torch.Tensor:
         forced = {}
@@ -165,3 +176,7 @@ class V2Sampler:
                     forced[row] = forced_token(tokens, budget, self.thinking)
         chosen = {row: token for row, token in forced.items() if token is not None}
         return force(logits, list(chosen), list(chosen.values()))
+
+
+def _apply(processor: Any, ctx: LogitsContext, logits: torch.Tensor) -> Any:
+    return processor.apply(logits, ctx)

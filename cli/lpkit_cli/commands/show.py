@@ -1,0 +1,121 @@
+"""``lpkit show``: what processors do to one request, token by token."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from lpkit_conformance.errors import UsageError
+from lpkit_conformance.settings.hosts import RUNNER_HOSTS
+
+from lpkit_cli.commands.options import Host, Targets
+from lpkit_cli.console import write
+
+PAGE = Path("lpkit-show.html")
+
+Prompt = Annotated[str, typer.Option(help="Prompt of the request; by default one that suits the model.")]
+ShowCase = Annotated[
+    str,
+    typer.Option(
+        "--case",
+        metavar="JSON",
+        help="SamplingParams of the request; by default the first case of the project. "
+        '{"temperature": 0.7, "extra_args": {...}}',
+    ),
+]
+Steps = Annotated[int, typer.Option(metavar="N", help="Tokens of the reply at most.", min=1, max=1024)]
+Seed = Annotated[int, typer.Option(help="Seed of the random numbers that choose the tokens.")]
+ShowModel = Annotated[
+    str,
+    typer.Option(
+        metavar="PATH",
+        help="A model of transformers on this machine: a folder, or a name in the cache. By default lpkit's toy, an "
+        "n-gram model of words.",
+    ),
+]
+Out = Annotated[Path, typer.Option(metavar="FILE", help="The page to write; - is standard output.")]
+JsonFile = Annotated[
+    Path | None, typer.Option("--json", metavar="FILE", help="Write the data as JSON; - is standard output.")
+]
+
+
+def show(
+    targets: Targets = None,
+    rules: Annotated[
+        str,
+        typer.Option(metavar="DOCUMENT", help="Show the steps of a document of rules: its JSON, or a file of it."),
+    ] = "",
+    prompt: Prompt = "",
+    case: ShowCase = "",
+    host: Annotated[Host, typer.Option(help="Runner; all: the newest one whose interface all targets have.")] = "all",
+    steps: Steps = 64,
+    seed: Seed = 0,
+    model: ShowModel = "",
+    out: Out = PAGE,
+    json_file: JsonFile = None,
+    limit: Annotated[float, typer.Option(help="Seconds that a call of a processor may take.", min=1.0)] = 20.0,
+) -> None:
+    """Show what processors do to a request: each token before and after each processor, on one page.
+
+    Runs the request in lpkit's runtime with the processors, without each of them, and without any, with the same random
+    numbers. Exit code 0: shown; 2: could not run, or a processor ended the reply.
+    """
+    from lpkit.interfaces import lookup
+
+    lookup.do_without()  # only the processes that run plugins need vLLM, whose import takes seconds
+    from lpkit_conformance.report import as_json
+    from lpkit_conformance.report import show as report
+    from lpkit_conformance.show.run import ShowOptions
+    from lpkit_conformance.show.run import show as run
+
+    if host not in (*RUNNER_HOSTS, "all"):
+        raise UsageError(f"--host {host} has no stages of its own: {' and '.join(RUNNER_HOSTS)} are shown")
+    if out == json_file == Path("-"):
+        raise UsageError("only one of --out and --json can be standard output")
+    shown = run(
+        targets or (),
+        ShowOptions(
+            rules=_text(rules),
+            case=case,
+            prompt=prompt,
+            host="" if host == "all" else host,
+            steps=steps,
+            seed=seed,
+            model=model,
+            limit=limit,
+        ),
+    )
+    write(out, lambda file: report.write(shown, file))
+    if json_file is not None:
+        write(json_file, lambda file: as_json.write(shown, file))
+    if Path("-") not in (out, json_file):
+        report.show(shown, out, sys.stdout)
+    if shown.problem:
+        typer.echo(f"lpkit show: stopped after {len(shown.steps)} tokens: {shown.problem}", err=True)
+    raise typer.Exit(shown.exit_code)
+
+
+def try_(
+    document: Annotated[str, typer.Argument(help="A document: its JSON, or a file of it.")],
+    prompt: Prompt = "",
+    case: ShowCase = "",
+    steps: Steps = 64,
+    seed: Seed = 0,
+    model: ShowModel = "",
+    out: Out = PAGE,
+    json_file: JsonFile = None,
+) -> None:
+    """Show what a document of rules does to a request: ``lpkit show --rules DOCUMENT``."""
+    show(rules=document, prompt=prompt, case=case, steps=steps, seed=seed, model=model, out=out, json_file=json_file)
+
+
+def _text(document: str) -> str:
+    """Return the text of a document; a name of the operator's documents stays."""
+    if document.lstrip().startswith(("[", "{")) or not Path(document).is_file():
+        return document
+    try:
+        return Path(document).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{document} cannot be read: {error}") from None

@@ -1,0 +1,69 @@
+const { names, prompt, steps } = JSON.parse(document.getElementById("data").textContent);
+const panel = document.getElementById("step");
+const tokens = [...document.querySelectorAll(".token")];
+
+const visible = (token) => token.replaceAll(" ", "\u00b7").replaceAll("\n", "\u23ce").replaceAll("\t", "\u21e5");
+const percent = (share) => share === 0 ? "0" : share < 0.001 ? "<0.1 %" : `${(100 * share).toFixed(share < 0.1 ? 1 : 0)} %`;
+
+function element(tag, kind, ...content) {
+  const made = document.createElement(tag);
+  if (kind) made.className = kind;
+  made.append(...content);
+  return made;
+}
+
+function heading(stage) {
+  const cell = element("th", "", stage.name);
+  cell.scope = "col";
+  const banned = stage.banned ? `, bans ${stage.banned}: ${stage.examples.map(visible).join("  ")}` : "";
+  const moved = stage.name === "model" && stage.processor === null ? "" : `moves ${percent(stage.moved)}, `;
+  cell.append(element("small", "", `${moved}entropy ${stage.entropy.toFixed(2)} bits${banned}`));
+  return cell;
+}
+
+function share(stage, earlier, nth) {
+  const cell = element("td", stage.processor === null ? "builtin" : `hue${stage.processor % 8}`);
+  const bar = element("span", "bar", element("i"));
+  bar.firstChild.style.width = `${100 * stage.probabilities[nth]}%`;
+  cell.append(bar, percent(stage.probabilities[nth]));
+  const was = earlier ? earlier.ranks[nth] : stage.ranks[nth], is = stage.ranks[nth];
+  if (was && !is) cell.append(element("span", "gone", " banned"));
+  else if (was > is) cell.append(element("span", "up", ` \u2191${was - is}`));
+  else if (was < is) cell.append(element("span", "down", was ? ` \u2193${is - was}` : " possible"));
+  return cell;
+}
+
+function show(number, focus) {
+  const step = steps[number];
+  tokens.forEach((token, n) => {
+    token.setAttribute("aria-pressed", n === number);
+    token.tabIndex = n === number ? 0 : -1;
+  });
+  if (focus) tokens[number].focus();
+  const others = names.map((name, n) => [name, step.without[n]]).filter(([, token]) => token !== step.token);
+  const facts = [`Without processors, the same random numbers choose ${visible(step.plain)}.`,
+    ...others.map(([name, token]) => `Without ${name} alone: ${visible(token)}.`)];
+  const before = [...prompt, ...steps.slice(0, number).map((other) => other.token)].slice(-24).join("");
+  const table = element("table", "", element("thead", "", element("tr", "", element("th", "", "token"), ...step.stages.map(heading))));
+  const order = step.tokens.map((_, nth) => nth).sort((a, b) => step.stages[0].probabilities[b] - step.stages[0].probabilities[a]);
+  table.append(element("tbody", "", ...order.map((nth) => element("tr", nth === 0 ? "chosen" : "",
+    element("td", "", visible(step.tokens[nth])), ...step.stages.map((stage, at) => share(stage, step.stages[at - 1], nth))))));
+  const scroll = element("div", "scroll", table);
+  scroll.tabIndex = 0;
+  panel.replaceChildren(element("h3", "", `Token ${number + 1} of ${steps.length}: ${visible(step.token)}`),
+    element("p", "", facts.join(" ")), element("p", "before", `\u2026${before}`), scroll);
+}
+
+tokens.forEach((token, number) => {
+  token.onclick = () => show(number, false);
+  token.onkeydown = (event) => {
+    const to = { ArrowRight: number + 1, ArrowLeft: number - 1, Home: 0, End: steps.length - 1 }[event.key];
+    if (to === undefined || !steps[to]) return;
+    event.preventDefault();
+    show(to, true);
+  };
+});
+if (steps.length) {
+  const telling = steps.findIndex((step) => step.token !== step.plain);
+  show(Math.max(0, telling), false);
+}

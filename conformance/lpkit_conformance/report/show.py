@@ -1,0 +1,157 @@
+"""The effect of processors on a request, for people: the gist on a terminal, and a page with every token."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import IO, Any
+from xml.etree import ElementTree as ET
+
+from lpkit_conformance.report import drawing, terminal
+from lpkit_conformance.report.markup import Markup, add, fill, in_page, label, text_of
+from lpkit_conformance.show.results import Receipt, Show, StepView
+
+TOY = "The model is a toy: it counts which words follow which in a short text. It shows what a rule does, not how well."
+
+LEFT, WIDTH, ROW, GAP = 110.0, 880.0, 44.0, 14.0
+"""Sizes of the chart over the steps."""
+
+SHADE = 0.02
+"""Probability that the strip's shade makes visible at least."""
+
+
+def visible(token: str) -> str:
+    """Return a token with its spaces and line breaks made visible."""
+    return token.replace(" ", "\u00b7").replace("\n", "\u23ce").replace("\t", "\u21e5")
+
+
+# -- terminal ------------------------------------------------------------------------------------------------------
+
+
+def show(shown: Show, page: Path | None, file: IO[str]) -> None:
+    """Print the gist; coloured on a terminal."""
+    terminal.show(_lines(shown, page), file)
+
+
+def _lines(shown: Show, page: Path | None) -> Iterator[terminal.Line]:
+    yield _title(shown), "bold"
+    yield from ((f"  {line}", "dim") for line in _facts(shown))
+    if shown.steps:
+        yield from ("", *_replies(shown), "")
+    rows = [(f"  {receipt.name}", receipt.said) for receipt in shown.receipts if shown.steps]
+    yield from terminal.table(rows) if rows else ()
+    if page is not None:
+        yield f"  every token: {page}"
+
+
+def _replies(shown: Show) -> Iterator[terminal.Line]:
+    reply, plain = "".join(step.token for step in shown.steps), "".join(shown.plain)
+    yield f"  with     {visible(reply)}"
+    yield f"  without  {visible(plain)}" if plain != reply else "  without  the same"
+    if not shown.problem:
+        yield f"  {_parting(shown)}"
+
+
+def _parting(shown: Show) -> str:
+    if shown.parted is None:
+        return "Without processors, the same random numbers give the same reply."
+    if shown.parted > len(shown.steps):
+        return "Without processors, the same random numbers give a longer reply."
+    step = shown.steps[shown.parted - 1]
+    blamed = [r.name for n, r in enumerate(shown.receipts) if step.without[n] == step.plain]
+    by = f" because of {' and '.join(blamed)}" if blamed else " because of several processors together"
+    return f"They part at token {shown.parted}: {step.token!r} in place of {step.plain!r}{by}."
+
+
+def _title(shown: Show) -> str:
+    return " then ".join(shown.names) or "no processor"
+
+
+def _facts(shown: Show) -> Iterator[str]:
+    if shown.model:
+        yield f"{shown.model} on {shown.host.upper()}, seed {shown.seed}, against {shown.judged_with}"
+        yield shown.case
+
+
+# -- page ----------------------------------------------------------------------------------------------------------
+
+
+def write(shown: Show, file: IO[str]) -> None:
+    """Write the page: one file, which needs no network."""
+    folder = files(__package__)
+    sheets = (folder / "html.css", folder / "drawing.css", folder / "show.css")
+    receipts = [_receipt(receipt, n) for n, receipt in enumerate(shown.receipts)]
+    data = json.dumps({"names": shown.names, "prompt": shown.prompt, "steps": shown.to_json()["steps"]})
+    values = {
+        "style": Markup("".join(sheet.read_text(encoding="utf-8") for sheet in sheets)),
+        "title": _title(shown),
+        "facts": list(_facts(shown)),
+        "toy": TOY if shown.toy else "",
+        "problem": shown.problem,
+        "count": len(shown.steps),
+        "receipts": receipts if shown.steps else [],
+        "reply": {
+            "parting": "" if shown.problem else _parting(shown),
+            "prompt": "".join(shown.prompt),
+            "tokens": [_token(step, n, shown) for n, step in enumerate(shown.steps)],
+            "plain": [
+                {"text": text, "kind": "" if shown.parted is None or n + 1 < shown.parted else "other"}
+                for n, text in enumerate(shown.plain)
+            ],
+            "chart": in_page(_chart(shown)),
+        }
+        if shown.steps
+        else None,
+        "data": Markup(data.replace("<", "\\u003c")),
+        "script": Markup((folder / "show.js").read_text(encoding="utf-8")),
+    }
+    file.write(fill((folder / "show.html").read_text(encoding="utf-8"), values))
+
+
+def _receipt(receipt: Receipt, number: int) -> dict[str, Any]:
+    return {"hue": f"hue{number % drawing.HUES}", "name": receipt.name, "said": receipt.said}
+
+
+def _token(step: StepView, number: int, shown: Show) -> dict[str, Any]:
+    moved = [stage.moved if (stage := step.of(n)) else 0.0 for n in range(len(shown.names))]
+    most = max(moved, default=0.0)
+    marks = [name for name, marked in (("forced", step.forced), ("prevented", step.prevented)) if marked]
+    marks += ["changed"] if step.token != step.plain else []
+    said = f"{visible(step.token)}, moved {most:.0%}" + (f", would be {visible(step.plain)}" if marks else "")
+    return {
+        "number": number,
+        "text": step.token.replace("\n", "\u23ce\n"),
+        "kind": " ".join([f"hue{moved.index(most) % drawing.HUES}" if most else "", *marks]),
+        "shade": f"{SHADE + (1 - SHADE) * most:.2f}" if most > SHADE / 2 else "0",
+        "title": said,
+    }
+
+
+def _chart(shown: Show) -> ET.Element:
+    """Draw the probability that each processor moved, and the entropy before and after, step by step."""
+    root = ET.Element("svg", {"class": "chart", "role": "img"})
+    text_of(root, "title", "Probability moved by each processor, and entropy, by step")
+    width = WIDTH / len(shown.steps)
+    for number, name in enumerate(shown.names):
+        bottom = (number + 1) * (ROW + GAP)
+        add(root, "line", "grid", x1=LEFT, x2=LEFT + WIDTH, y1=bottom, y2=bottom)
+        label(root, "name", 0, bottom - 4, name if len(name) < 16 else f"{name[:14]}\u2026")
+        for n, step in enumerate(shown.steps):
+            if (stage := step.of(number)) and stage.moved:
+                height = round(max(1.0, ROW * stage.moved), 1)
+                at = {"x": round(LEFT + n * width, 1), "width": round(max(width - 1, 0.8), 1)}
+                add(root, "rect", f"bar hue{number % drawing.HUES}", y=bottom - height, height=height, **at)
+    bottom = (len(shown.names) + 1) * (ROW + GAP)
+    highest = max((stage.entropy for step in shown.steps for stage in step.stages), default=0.0) or 1.0
+    label(root, "name", 0, bottom - 4, "entropy")
+    label(root, "axis", 0, bottom - 18, f"to {highest:.1f} bits")
+    for kind, nth in (("before", 0), ("after", -1)):
+        points = [
+            f"{LEFT + (n + 0.5) * width:.1f},{bottom - ROW * step.stages[nth].entropy / highest:.1f}"
+            for n, step in enumerate(shown.steps)
+        ]
+        add(root, "polyline", f"entropy {kind}", points=" ".join(points))
+    root.set("viewBox", f"0 0 {LEFT + WIDTH + 4:g} {bottom + 6:g}")
+    return root

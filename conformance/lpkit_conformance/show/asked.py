@@ -1,0 +1,115 @@
+"""The request that the user asks for: its model, its processors, its parameters and its prompt."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+from lpkit.loading import LoadError, resolve_target
+from lpkit.rules.chain import Rules
+from lpkit.rules.document import RULES, DocumentStep
+from lpkit.rules.policy import Policy
+from lpkit.sampling_params import GREEDY_EPSILON, SamplingParams
+
+from lpkit_conformance.errors import CaseError, UsageError
+from lpkit_conformance.settings.cases import Case
+from lpkit_conformance.settings.derived import derived_cases
+from lpkit_conformance.settings.hosts import RUNNER_HOSTS, hosts_of
+from lpkit_conformance.show.model import load
+from lpkit_conformance.show.playing import SAMPLING, Comparison, Processor
+from lpkit_conformance.subject.plugin import Plugin
+from lpkit_conformance.suite.load_failures import load_failure
+
+
+class Asked:
+    """A job of :mod:`.run`.
+
+    Args:
+        job: targets and options.
+        standin: True if the stand-in replaces vLLM's modules.
+
+    Raises:
+        UsageError, CaseError: the request cannot run.
+    """
+
+    def __init__(self, job: dict[str, Any], standin: bool) -> None:
+        self.model = load(job["model"])
+        self._plugins = [_plugin(item, standin) for item in job["targets"]]
+        case = Case.parse(job["case"]) if job["case"] else _shared_case(self._plugins, job["targets"])
+        rules = {"rules": job["rules"]} if job["rules"] else {}
+        extra = {**(case.fields.get("extra_args") or {}), **rules} or None
+        self.case = Case({"seed": job["seed"], **case.fields, "max_tokens": job["steps"], "extra_args": extra})
+        self.host = _host(job["host"], self._plugins)
+        text = job["prompt"] or ("" if case.prompt_token_ids else self.model.prompt)
+        self.prompt = [*(self.model.encode(text) if text else ()), *case.prompt_token_ids]
+        for plugin in self._plugins:
+            if (refusal := plugin.refusal(self.case.params())) is not None:
+                raise CaseError(f"{plugin.target} refuses the request {self.case.text}: {refusal}"[:500])
+        own = [Processor(plugin.target, plugin.cls) for plugin in self._plugins]
+        self.processors = [*(_steps(job["rules"], self.case.params()) if rules else ()), *own]
+
+    def facts(self) -> dict[str, Any]:
+        """Return what is known before the first step, as fields of :class:`.results.Show`."""
+        return {
+            "model": self.model.name,
+            "toy": self.model.toy,
+            "host": self.host,
+            "case": self.case.text,
+            "prompt": [self.model.text(token) for token in self.prompt],
+            "names": [processor.name for processor in self.processors],
+        }
+
+    def comparison(self) -> Comparison:
+        """Return the runs of the request."""
+        return Comparison(self.host, self.model, self.case.params, self.prompt, self.processors)
+
+
+def _plugin(item: dict[str, Any], standin: bool) -> Plugin:
+    try:
+        return Plugin(item["name"], resolve_target(item["spec"]))
+    except LoadError as error:
+        raise UsageError(str(load_failure(item["spec"], error, standin))) from None
+
+
+def _shared_case(plugins: Sequence[Plugin], targets: Sequence[dict[str, Any]]) -> Case:
+    """Return one case for all processors: each project's first one, or what a class's parameters suggest."""
+    shared = Case()
+    for plugin, item in zip(plugins, targets, strict=True):
+        own = [Case.parse(item["case"])] if item["case"] else derived_cases(plugin.cls, plugin.accepts)[:1]
+        for case in own:
+            extra = {**(shared.fields.get("extra_args") or {}), **(case.fields.get("extra_args") or {})}
+            fields = {**shared.fields, **case.fields, "extra_args": extra}
+            shared = Case(fields, case.prompt_token_ids or shared.prompt_token_ids)
+    return shared
+
+
+def _host(asked: str, plugins: Sequence[Plugin]) -> str:
+    """Return the runner that was asked for, or the newest one whose interface all classes have."""
+    shared = set(RUNNER_HOSTS).intersection(*(hosts_of(plugin.interfaces) for plugin in plugins))
+    wanted = [host for host in RUNNER_HOSTS if host in shared and asked in ("", host)]
+    if not wanted:
+        each = ", ".join(f"{plugin.target} has {' and '.join(sorted(plugin.interfaces))}" for plugin in plugins)
+        raise UsageError(f"{asked.upper() or 'no single runner'} cannot load all of them: {each}")
+    return wanted[-1]
+
+
+def _steps(text: str, params: SamplingParams) -> list[Processor]:
+    """Return a document's steps as processors, which edit the logits as the plugin lpkit-rules does."""
+    try:
+        Rules.validate_params(params)
+        steps = Policy.here().steps({"rules": text})
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    return [_step(number, step, params.temperature < GREEDY_EPSILON) for number, step in enumerate(steps)]
+
+
+def _step(number: int, step: DocumentStep, greedy: bool) -> Processor:
+    skipped = greedy and RULES[step.rule].processor.stage == "sampling"
+
+    def edit(params: SamplingParams) -> SamplingParams:
+        own = copy.copy(params)
+        own.extra_args = None if skipped else dict(step.args)
+        return own
+
+    return Processor(f"{number} {step.rule}", step.lane, edit, SAMPLING if skipped else "")

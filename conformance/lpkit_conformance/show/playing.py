@@ -1,0 +1,272 @@
+"""Runs one request in lpkit's runtime, with some of its processors, and looks at the logits between the stages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from lpkit.runtime import LogitsSource, Request
+from lpkit.sampling_params import GREEDY_EPSILON, SamplingParams
+
+from lpkit_conformance.checks.declined import watched
+from lpkit_conformance.hosts import parts_of
+from lpkit_conformance.show.model import LanguageModel
+from lpkit_conformance.show.results import StageView, StepView
+from lpkit_conformance.subject.calls import calling, checked
+
+SHOWN = 8
+"""Most likely tokens of a step that are shown: those of the model, and those of the final distribution."""
+
+EXAMPLES = 5
+
+MODEL = "model"
+SAMPLING = "the request is greedy, and the processor belongs to the sampling stage"
+DECLINED = "it declined the request at admission"
+
+Seen = list[tuple[Any, torch.Tensor]]
+"""Stages and the logits ``[1, vocab]`` after them."""
+
+
+class Processor(NamedTuple):
+    """A processor of the request.
+
+    Attributes:
+        name: for people.
+        make: its class.
+        edit: returns the parameters that it gets, from those of the request.
+        note: why it gets no request; empty if it gets the request.
+    """
+
+    name: str
+    make: Callable[..., Any]
+    edit: Callable[[SamplingParams], SamplingParams] = lambda params: params
+    note: str = ""
+
+
+class Part:
+    """A processor in an engine. Its exceptions become a ``PluginError``, and a call that hangs can be named.
+
+    Args:
+        number: its index among the processors.
+        processor: what it is.
+        args: of the class's constructor.
+
+    Attributes:
+        note: why it leaves the request to itself; empty if it does not, as far as is known.
+    """
+
+    def __init__(self, number: int, processor: Processor, args: Any) -> None:
+        self.number, self.note, self.claims = number, processor.note, False
+        self._name, self._edit = processor.name, processor.edit
+        with self._calling("__init__", as_engine=False):
+            self._made = processor.make(*args)
+        self._admit: Any = getattr(self._made, "admit", None)
+        if callable(self._admit):
+            self._made.admit = self._asked_to_admit
+
+    def is_argmax_invariant(self) -> bool:
+        with self._calling("is_argmax_invariant", as_engine=False):
+            self.claims = bool(self._made.is_argmax_invariant())
+        return self.claims
+
+    def update_state(self, update: Any) -> None:
+        if update is None or not update.added:
+            with self._calling("update_state"):
+                self._made.update_state(update)
+            return
+        added = [(row, self._edit(params), *lists) for row, params, *lists in update.added]
+        with self._admitting(), self._calling("update_state"):
+            self._made.update_state(type(update)(update.batch_size, update.removed, added, update.moved))
+
+    def add_request(self, slot: int, params: SamplingParams) -> bool:
+        with self._admitting(), self._calling("add_request"):
+            admitted = bool(self._made.add_request(slot, self._edit(params)))
+        if not admitted:
+            self.note = self.note or DECLINED
+        return admitted
+
+    @property
+    def samples(self) -> bool:
+        """True if the engine or the SDK skips it for greedy requests."""
+        return self.claims or getattr(self._made, "stage", "") == "sampling"
+
+    def apply_staged_writes(self) -> None:
+        with self._calling("apply_staged_writes"):
+            self._made.apply_staged_writes()
+
+    def apply(self, logits: torch.Tensor, *context: Any) -> torch.Tensor:
+        with self._calling("apply"):
+            return checked(self._made.apply(logits, *context), logits)
+
+    def _calling(self, method: str, as_engine: bool = True) -> calling:
+        return calling(f"{self._name}.{method}", as_engine)
+
+    def _asked_to_admit(self, request: Any) -> Any:
+        answer = self._admit(request)
+        self.note = "" if answer else DECLINED
+        return answer
+
+    @contextmanager
+    def _admitting(self) -> Iterator[None]:
+        """Note why a request of the SDK's classes is declined: they admit only requests with their arguments."""
+        if callable(self._admit):
+            self.note = self.note or "the request does not give its arguments"
+        with watched(anyones=True) as found:
+            yield
+        for error in found:
+            self.note = f"{DECLINED}: {type(error).__name__}: {error}"[:300]
+
+
+class _Source(LogitsSource):
+    """The language model in place of the runtime's: its logits depend on the tokens."""
+
+    def __init__(self, model: LanguageModel, request: Request) -> None:
+        self.vocab_size, self.device, self.seed = model.vocab_size, torch.device("cpu"), 0
+        self._model, self._request = model, request
+
+    def rows(self, keys: Sequence[tuple[int | str, int]]) -> torch.Tensor:
+        return torch.stack(
+            [self._model.logits([self._request.token_at(n) for n in range(at + 1)]) for _, at in keys]
+        ).clone()
+
+
+class Run:
+    """The request in an engine of its own.
+
+    Args:
+        host: the runner.
+        model: what it speaks.
+        params: returns the request's parameters.
+        prompt: its tokens.
+        processors: those that take part, by their index.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        model: LanguageModel,
+        params: Callable[[], SamplingParams],
+        prompt: Sequence[int],
+        processors: Mapping[int, Processor],
+    ) -> None:
+        self._request = Request("shown", params(), list(prompt), 2**30)
+        room = len(prompt) + (self._request.params.max_tokens or 16) + 1
+        self.seen: Seen = []
+
+        def factory(number: int) -> Callable[..., Part]:
+            return lambda *args: Part(number, processors[number], args)
+
+        self.engine = parts_of(host).engine(
+            [factory(number) for number in processors],
+            _Source(model, self._request),
+            max_num_seqs=1,
+            max_model_len=room,
+            tokenizer=model.tokenizer,
+            hf_config={"eos_token_id": min(model.eos, default=None), **model.hf_config},
+        )
+        self.parts: list[Part] = self.engine.processors
+        self.engine.sampler.observer = lambda stage, logits: self.seen.append((stage, logits.clone()))  # type: ignore[attr-defined]
+        self.engine.add(self._request)
+
+    def step(self, force: int | None = None) -> tuple[int, torch.Tensor]:
+        """Add a token to the reply; return the token that was chosen, and the model's logits ``[1, vocab]``.
+
+        Args:
+            force: the token that is added in place of the chosen one.
+        """
+        self.seen = []
+        result = self.engine.step(force=None if force is None else {self._request.request_id: force})
+        assert result.sampled is not None and result.raw is not None
+        return int(result.sampled[0]), result.raw
+
+
+class Comparison:
+    """A request with all processors, without each of them, and without any.
+
+    Args: as of :class:`Run`.
+
+    Attributes:
+        plain: the reply without processors.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        model: LanguageModel,
+        params: Callable[[], SamplingParams],
+        prompt: Sequence[int],
+        processors: Sequence[Processor],
+    ) -> None:
+        self._model, self._processors = model, processors
+        self._greedy = params().temperature < GREEDY_EPSILON
+        self._count = params().max_tokens or 16
+        ignore_eos = params().ignore_eos
+        self._stops = {*params().all_stop_token_ids, *(() if ignore_eos else model.eos)}
+        everything = dict(enumerate(processors))
+
+        def run(chosen: Mapping[int, Processor]) -> Run:
+            return Run(host, model, params, prompt, chosen)
+
+        alone = run({})
+        self.plain: list[int] = []
+        while len(self.plain) < self._count and not self._stops.intersection(self.plain[-1:]):
+            self.plain.append(alone.step()[0])
+        self._full, self._plain = run(everything), run({})
+        # Without the only processor there is none: that run is there already.
+        others = everything if len(processors) > 1 else ()
+        self._without = [run({n: p for n, p in everything.items() if n != left_out}) for left_out in others]
+
+    def steps(self) -> Iterator[StepView]:
+        """Yield the steps of the reply."""
+        for _ in range(self._count):
+            token, raw = self._full.step()
+            plain, _ = self._plain.step(token)
+            without = [run.step(token)[0] for run in self._without] or [plain]
+            yield self._view(token, plain, without, raw)
+            if token in self._stops:
+                return
+
+    def notes(self) -> tuple[str, ...]:
+        """Return for each processor why it leaves the request to itself; empty where it does not."""
+        return tuple(SAMPLING if self._greedy and part.samples else part.note for part in self._full.parts)
+
+    def _view(self, token: int, plain: int, without: Sequence[int], raw: torch.Tensor) -> StepView:
+        stages: Seen = [(MODEL, raw), *self._full.seen]
+        final, before = stages[-1][1][0], (self._plain.seen or [(MODEL, raw)])[-1][1][0]
+        top = [i for row in (raw[0], final) for i in row.topk(SHOWN).indices.tolist() if row[i] > -torch.inf]
+        ids = list(dict.fromkeys([token, plain, *without, *top]))
+        views, last = [], raw[0]
+        for stage, logits in stages:
+            if isinstance(stage, Part) or stage == MODEL or not torch.equal(logits[0], last):
+                views.append(self._stage(stage, last, logits[0], ids))
+                last = logits[0]
+        return StepView(
+            self._model.text(token),
+            self._model.text(plain),
+            tuple(self._model.text(other) for other in without),
+            tuple(map(self._model.text, ids)),
+            tuple(views),
+            forced=bool(before[token].isneginf()),
+            prevented=bool(final[plain].isneginf()),
+        )
+
+    def _stage(self, stage: Any, before: torch.Tensor, after: torch.Tensor, ids: Sequence[int]) -> StageView:
+        was, now = before.double().softmax(-1), after.double().softmax(-1)
+        banned = (after.isneginf() & ~before.isneginf()).nonzero().flatten()
+        likely = banned[was[banned].argsort(descending=True)[:EXAMPLES]].tolist()
+        positive = now[now > 0]
+        shown = now[torch.tensor(ids)]
+        ranks = [1 + int((now > value).sum()) if value else 0 for value in shown]
+        number = stage.number if isinstance(stage, Part) else None
+        return StageView(
+            stage if number is None else self._processors[number].name,
+            number,
+            round(float((was - now).abs().sum()) / 2, 6),
+            round(float(-(positive * positive.log2()).sum()) + 0.0, 4),
+            len(banned),
+            tuple(map(self._model.text, likely)),
+            tuple(round(float(value), 5) for value in shown),
+            tuple(ranks),
+        )

@@ -1,0 +1,182 @@
+"""A request with and without its processors, and its JSON form (``docs/reference/schemas.md`` describes it)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+SCHEMA = "lpkit-show/1"
+
+MOVED = 1e-6
+"""Probability that a stage must move to count as acting; less is rounding."""
+
+
+@dataclass(frozen=True)
+class StageView:
+    """The distribution after a stage.
+
+    Attributes:
+        name: of the processor or the built-in stage; ``model`` for the raw logits.
+        processor: index of the processor; None for a built-in stage.
+        moved: total variation between the distributions before and after the stage, 0 to 1.
+        entropy: in bits.
+        banned: number of tokens that the stage made impossible.
+        examples: the most likely of these tokens.
+        probabilities: of the step's tokens.
+        ranks: of the step's tokens, 1 for the most likely; 0 for an impossible token.
+    """
+
+    name: str
+    processor: int | None
+    moved: float
+    entropy: float
+    banned: int
+    examples: tuple[str, ...]
+    probabilities: tuple[float, ...]
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class StepView:
+    """One token of the reply.
+
+    Attributes:
+        token: the chosen token.
+        plain: the token that the same random numbers choose without any processor, after the same tokens.
+        without: for each processor, the token that they choose without it.
+        tokens: the tokens of the stages' ``probabilities``; the chosen token comes first.
+        stages: the model, then the stages that changed something and all processors, in the engine's order.
+        forced: True if the token was impossible without the processors.
+        prevented: True if the processors made the token impossible that would have been chosen without them.
+    """
+
+    token: str
+    plain: str
+    without: tuple[str, ...]
+    tokens: tuple[str, ...]
+    stages: tuple[StageView, ...]
+    forced: bool
+    prevented: bool
+
+    def of(self, processor: int) -> StageView | None:
+        """Return the stage of a processor; None if the engine did not call it."""
+        return next((stage for stage in self.stages if stage.processor == processor), None)
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """The effect of a processor on the request.
+
+    Attributes:
+        name: the processor.
+        acted: number of steps at which it moved probability.
+        steps: number of steps.
+        moved: probability that it moved at such a step, on average.
+        first, last: numbers of the first and the last such step, from 1; None if there is none.
+        banned: tokens that it made impossible, summed over the steps.
+        chose: numbers of the steps at which another token would have been chosen without it.
+        note: why it never acted; empty if it acted.
+    """
+
+    name: str
+    acted: int
+    steps: int
+    moved: float
+    first: int | None
+    last: int | None
+    banned: int
+    chose: tuple[int, ...]
+    note: str = ""
+
+    @property
+    def said(self) -> str:
+        """The receipt as a sentence."""
+        if not self.acted:
+            return f"never acted: {self.note}"
+        when = f"at step {self.first}" if self.first == self.last else f"between steps {self.first} and {self.last}"
+        text = f"acted at {self.acted} of {self.steps} steps, {when}; moved {self.moved:.0%} on average"
+        if self.banned:
+            count = round(self.banned / self.acted)
+            text += f"; banned {count or 'less than 1'} token{'s' * (count > 1)} a step"
+        if not self.chose:
+            return f"{text}; never changed the chosen token"
+        return f"{text}; changed the chosen token at {len(self.chose)}, first at step {self.chose[0]}"
+
+
+@dataclass(frozen=True)
+class Show:
+    """One request with and without its processors.
+
+    Attributes:
+        model, toy, host, judged_with: the model, whether it is the built-in one, the runner, and the source of vLLM's
+            interfaces.
+        case: the request's SamplingParams, as JSON.
+        seed: of the random numbers.
+        prompt: the prompt's tokens.
+        names: of the processors, in the order of loading.
+        notes: for each processor, why the engine left the request to itself; empty if it did not.
+        steps: the reply's tokens.
+        plain: the whole reply that the same random numbers give without processors.
+        problem: why there are no steps, or no more; empty if the reply is complete.
+    """
+
+    model: str = ""
+    toy: bool = True
+    host: str = ""
+    judged_with: str = ""
+    case: str = "{}"
+    seed: int = 0
+    prompt: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    steps: tuple[StepView, ...] = ()
+    plain: tuple[str, ...] = ()
+    problem: str = ""
+
+    @property
+    def parted(self) -> int | None:
+        """Number of the first step, from 1, whose token is not that of the reply without processors."""
+        reply = [step.token for step in self.steps]
+        whole = min(len(reply), len(self.plain))
+        differing = (n + 1 for n in range(whole) if reply[n] != self.plain[n])
+        return next(differing, None if len(reply) == len(self.plain) or self.problem else whole + 1) if reply else None
+
+    @property
+    def receipts(self) -> tuple[Receipt, ...]:
+        """A receipt for each processor."""
+        return tuple(self._receipt(number) for number in range(len(self.names)))
+
+    def _receipt(self, number: int) -> Receipt:
+        seen = [(n, stage) for n, step in enumerate(self.steps, 1) if (stage := step.of(number))]
+        acting = [(n, stage) for n, stage in seen if stage.moved > MOVED]
+        return Receipt(
+            self.names[number],
+            len(acting),
+            len(self.steps),
+            _mean([stage.moved for _, stage in acting]),
+            acting[0][0] if acting else None,
+            acting[-1][0] if acting else None,
+            sum(stage.banned for _, stage in seen),
+            tuple(n for n, step in enumerate(self.steps, 1) if step.without[number] != step.token),
+            "" if acting else self._why_never(number, called=bool(seen)),
+        )
+
+    def _why_never(self, number: int, called: bool) -> str:
+        if self.notes and self.notes[number]:
+            return self.notes[number]
+        if not self.steps:
+            return "the reply has no token"
+        return "no effect: it was called and moved no probability" if called else "the engine never called it"
+
+    @property
+    def exit_code(self) -> int:
+        return 2 if self.problem else 0
+
+    def to_json(self) -> dict[str, Any]:
+        receipts = [{**asdict(receipt), "said": receipt.said} for receipt in self.receipts]
+        return {"schema": SCHEMA, **asdict(self), "parted": self.parted, "receipts": receipts}
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0

@@ -1,0 +1,105 @@
+"""The page of ``lpkit show``: whole, small, without a network, and safe with any token and name."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+from lpkit_conformance.report import show as report
+from lpkit_conformance.show.results import Show, StageView, StepView
+
+HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>{{style}}\x00\ud800"
+
+
+def stage(name: str, processor: int | None, moved: float, banned: int = 0, tokens: int = 3) -> StageView:
+    return StageView(name, processor, moved, 2.5, banned, ("x",) * min(banned, 5), (0.25,) * tokens, (1,) * tokens)
+
+
+def shown(count: int = 3, token: str = " sea", names: tuple[str, ...] = ("one", "two")) -> Show:
+    """Return a reply in which ``two`` acts at the second step, and changes the token."""
+
+    def step(n: int) -> StepView:
+        acts = n == 1
+        stages = (stage("model", None, 0.0), stage(names[0], 0, 0.0), stage(names[1], 1, 0.4 * acts, 7 * acts))
+        plain = " land" if acts else token
+        return StepView(token, plain, (token, plain), (token, " land", " sky"), stages, False, acts)
+
+    steps = tuple(step(n) for n in range(count))
+    notes = ("it declined the request at admission", "")
+    return Show("toy", True, "v2", "vLLM", "{}", 0, ("Row",), names, notes, steps, (token, " land", token))
+
+
+def page(shown: Show) -> str:
+    file = io.StringIO()
+    report.write(shown, file)
+    return file.getvalue()
+
+
+class Tags(HTMLParser):
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.text = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        self.tags.append(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_the_page_names_the_processor_that_changed_the_reply_the_token_and_the_other_token() -> None:
+    text = Tags(page(shown())).text
+    assert "They part at token 2: ' sea' in place of ' land' because of two." in text
+    assert "acted at 1 of 3 steps, at step 2; moved 40% on average; banned 7 tokens a step" in text
+    assert "never acted: it declined the request at admission" in text
+    assert "toy" in text
+
+
+def test_the_terminal_says_the_same() -> None:
+    file = io.StringIO()
+    report.show(shown(), None, file)
+    said = file.getvalue()
+    assert "with     \u00b7sea\u00b7sea\u00b7sea" in said and "without  \u00b7sea\u00b7land\u00b7sea" in said
+    assert "because of two" in said and "never acted" in said
+
+
+@pytest.mark.parametrize("where", ["token", "name", "problem"])
+def test_tokens_names_and_problems_are_escaped(where: str) -> None:
+    hostile = {
+        "token": shown(token=HOSTILE),
+        "name": shown(names=("one", HOSTILE)),
+        "problem": replace(shown(), problem=HOSTILE),
+    }[where]
+    found = Tags(page(hostile))
+    assert "img" not in found.tags and found.tags.count("script") == 2
+    page(hostile).encode()
+    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', page(hostile), re.S)
+    assert data is not None and len(json.loads(data[1])["steps"]) == 3
+
+
+def test_nothing_is_fetched() -> None:
+    text = page(shown())
+    assert not re.search(r"(?:src|href)=|url\(|@import|fetch\(|https?://", text)
+
+
+def test_a_page_of_256_steps_and_three_processors_is_below_a_megabyte_and_a_half() -> None:
+    stages = tuple(stage(name, n, 0.123456, 999, 17) for n, name in enumerate(("min_p", "penalties", "dry")))
+    built_in = tuple(stage(name, None, 0.123456, 999, 17) for name in ("model", "temperature", "top_k, top_p"))
+    step = StepView(" harbour", " sea", (" sea",) * 3, (" harbour",) * 17, (*built_in, *stages), False, True)
+    many = replace(
+        shown(), names=("min_p", "penalties", "dry"), notes=("",) * 3, steps=(step,) * 256, plain=(" sea",) * 256
+    )
+    assert len(page(many).encode()) < 1_500_000
+
+
+def test_a_reply_that_ended_early_says_why_and_shows_what_there_is() -> None:
+    text = Tags(page(replace(shown(), problem="two.apply: raised RuntimeError: boom"))).text
+    assert "Stopped after 3 tokens: two.apply: raised RuntimeError: boom" in text
+    empty = Tags(page(replace(shown(), steps=(), problem="boom"))).text
+    assert "Stopped after 0 tokens: boom" in empty

@@ -1,0 +1,64 @@
+"""A request that cannot be shown is refused with its reason; one that can takes its case from the projects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lpkit
+import pytest
+from lpkit_conformance.errors import UserError
+from lpkit_conformance.show.asked import Asked
+
+
+class Bias(lpkit.LogitsProcessor):
+    class Params(lpkit.Params):
+        bias: float = lpkit.Field(le=9.0)
+
+    def process(self, logits: Any, rows: lpkit.Rows) -> Any:
+        return logits
+
+
+class Gain(Bias):
+    class Params(lpkit.Params):
+        gain: float
+
+
+BIAS, GAIN = (f"{__file__}:{name}" for name in ("Bias", "Gain"))
+
+
+def asked(*targets: tuple[str, Any], **options: Any) -> Asked:
+    defaults = {"rules": "", "case": "", "prompt": "", "host": "", "steps": 8, "seed": 3, "model": ""}
+    named = [{"name": spec.rpartition(":")[2], "spec": spec, "case": case} for spec, case in targets]
+    return Asked({**defaults, **options, "targets": named}, standin=False)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"case": '{"extra_args": {"bias": 99}}'}, "Bias refuses the request"),
+        ({"model": "./nowhere"}, "there is no such folder"),
+        ({"rules": "[{}]"}, "rules/0/rule"),
+    ],
+)
+def test_a_request_that_cannot_run_is_refused_with_its_reason(options: dict[str, str], said: str) -> None:
+    with pytest.raises(UserError) as error:
+        asked((BIAS, {}), **options)
+    assert said in str(error.value)
+
+
+def test_several_targets_share_a_request_with_the_arguments_of_each() -> None:
+    found = asked((BIAS, {"extra_args": {"bias": 2}, "temperature": 0.5}), (GAIN, {"extra_args": {"gain": 3}}))
+    assert found.case.fields["extra_args"] == {"bias": 2, "gain": 3}
+    assert (found.case.fields["temperature"], found.case.fields["max_tokens"], found.case.fields["seed"]) == (0.5, 8, 3)
+    assert found.host == "v2" and found.facts()["names"] == ["Bias", "Gain"]
+
+
+def test_without_a_case_the_declared_parameters_give_one() -> None:
+    assert "bias" in asked((BIAS, {})).case.fields["extra_args"]
+
+
+def test_rules_about_probabilities_leave_a_greedy_request_alone_as_the_plugin_does() -> None:
+    rules = '[{"rule": "min_p", "threshold": 0.5}, {"rule": "ban", "phrases": [5]}]'
+    steps = asked(rules=rules, case='{"temperature": 0}').processors
+    assert [step.name for step in steps] == ["0 min_p", "1 ban"]
+    assert "greedy" in steps[0].note and not steps[1].note

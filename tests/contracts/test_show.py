@@ -1,0 +1,17 @@
+"""``lpkit show --json``."""
+
+from __future__ import annotations
+
+import json
+
+from command import FIXTURES, lpkit
+from golden import hold
+from shape import shape
+
+
+def test_show(tmp_path) -> None:
+    case = ("--case", '{"temperature": 0.5, "extra_args": {"bias": 2.5}}')
+    target = f"{FIXTURES / 'plugins.py'}:Portable"
+    done = lpkit("show", target, *case, "--steps", "2", "--out", "page.html", "--json", "-", cwd=tmp_path)
+    hold("show", {"exit code": done.returncode, **shape(json.loads(done.stdout), ("schema", "host", "problem"))})
+    assert (tmp_path / "page.html").is_file()
