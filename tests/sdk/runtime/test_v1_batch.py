@@ -1,4 +1,4 @@
-"""V1's persistent batch against the documented examples and a plain row model."""
+"""V1's persistent batch against the documented examples; ``tests/engine`` has it follow vLLM's in random operations."""
 
 from __future__ import annotations
 
@@ -6,11 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from lpkit.runtime import Request, V1Batch
-from lpkit.sampling_params import SamplingParams
 from lpkit.v1 import BatchUpdate, MoveDirectionality
 from machines import documented_form
 
@@ -131,114 +127,3 @@ def test_what_the_engine_forbids_is_refused(four: Any, make_request: Callable[..
     small.add(make_request("x"))
     with pytest.raises(ValueError, match="full"):
         small.add(make_request("y"))
-
-
-def check_form(update: BatchUpdate, before: int) -> None:
-    """Check the invariants of every update of the engine."""
-    size, removed = update.batch_size, list(update.removed)
-    added = [row for row, *_ in update.added]
-    assert removed == sorted(set(removed), reverse=True)
-    assert all(row >= size for row in removed)
-    assert not set(removed) & set(added)
-    assert len(set(added)) == len(added)
-    kinds = [kind for *_, kind in update.moved]
-    assert kinds == sorted(kinds, key=lambda kind: kind is SWAP), "swaps follow the one-way moves"
-    one_way = [(a, b) for a, b, kind in update.moved if kind is UNI]
-    assert all(a >= size > b for a, b in one_way)
-    assert one_way == sorted(one_way, key=lambda move: -move[0]) == sorted(one_way, key=lambda move: move[1])
-    assert all(max(a, b) < size for a, b, kind in update.moved if kind is SWAP)
-    assert all(row < max(before, size) for row in [*removed, *added])
-
-
-class Rows(RuleBasedStateMachine):
-    """The batch against a list with gaps; what it reports against two processors without any trick.
-
-    Operations come in the engine's order: removals, additions, the condense moves, swaps, the update.
-    """
-
-    @initialize(size=st.integers(1, 6))
-    def start(self, size: int) -> None:
-        self.size = size
-        self.batch = V1Batch(size)
-        self.model: list[Request | None] = []
-        self.told: dict[int, Any] = {}
-        self.told_as_documented: dict[int, Any] = {}
-        self.away: list[Request] = []
-        self.serial = self.before = 0
-        self.changed = False
-        self.phase = "removals"
-
-    def present(self) -> list[Request]:
-        return [request for request in self.model if request is not None]
-
-    @precondition(lambda self: self.phase == "removals" and self.present())
-    @rule(data=st.data(), comes_back=st.booleans())
-    def remove(self, data: st.DataObject, comes_back: bool) -> None:
-        request = data.draw(st.sampled_from(self.present()))
-        row = self.model.index(request)
-        assert self.batch.remove(request.request_id) == row
-        assert request.request_id not in self.batch
-        self.model[row] = None
-        self.changed = True
-        if comes_back:
-            self.away.append(request)
-
-    @precondition(lambda self: self.phase != "swaps" and len(self.present()) < self.size)
-    @rule(back=st.booleans(), new_list=st.booleans())
-    def add(self, back: bool, new_list: bool) -> None:
-        if back and self.away:
-            request = self.away.pop()
-            if new_list:
-                request.output_token_ids = [*request.output_token_ids]
-        else:
-            request = Request(f"r{self.serial}", SamplingParams(), [1])
-            self.serial += 1
-        row = self.model.index(None) if None in self.model else len(self.model)
-        self.model[row : row + 1] = [request]
-        assert self.batch.add(request) == row
-        self.changed = True
-        self.phase = "additions"
-
-    @precondition(lambda self: len(self.present()) > 1)
-    @rule(data=st.data())
-    def swap(self, data: st.DataObject) -> None:
-        self.condense()
-        rows = st.sampled_from(range(len(self.model)))
-        first, second = data.draw(st.tuples(rows, rows))
-        self.batch.swap(first, second)
-        self.model[first], self.model[second] = self.model[second], self.model[first]
-        self.changed = True
-
-    def condense(self) -> None:
-        if self.phase == "swaps":
-            return
-        self.batch.condense()
-        while None in self.model:
-            last = self.model.pop()
-            if last is not None:
-                self.model[self.model.index(None)] = last
-        self.phase = "swaps"
-
-    @rule()
-    def step(self) -> None:
-        self.condense()
-        update = self.batch.take_update()
-        assert (update is not None) is self.changed
-        if update is not None:
-            check_form(update, self.before)
-            self.told_as_documented = follow(self.told_as_documented, documented_form(update))
-        self.told = follow(self.told, update)
-        assert same_objects(self.told, held(self.batch))
-        assert same_objects(self.told_as_documented, held(self.batch))
-        for request in self.present():
-            request.output_token_ids.append(7)
-        self.before, self.changed, self.phase = len(self.batch), False, "removals"
-
-    @invariant()
-    def every_request_stands_where_the_model_has_it(self) -> None:
-        assert len(self.batch) == len(self.present())
-        assert all(self.batch.row(r.request_id) == row for row, r in enumerate(self.model) if r is not None)
-
-
-class TestRows(Rows.TestCase):
-    settings = settings(derandomize=True, deadline=None, database=None, max_examples=80, stateful_step_count=40)
