@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 import torch
 from lpkit import train
+from lpkit.sampling_params import SamplingParams
 from lpkit_conformance.engine.process import EngineProcess
 from lpkit_conformance.engine.tiny import EngineSettings
 from lpkit_conformance.engine_checks.asks import Ask
+from lpkit_conformance.show.playing import Part, Processor, Run
 
 pytestmark = pytest.mark.engine
 
@@ -85,6 +87,38 @@ def test_the_processed_distribution_is_vllms(name: str, rollout: Rollout) -> Non
     theirs = rollout.reported[name]
     assert np.array_equal(np.isneginf(ours), np.isneginf(theirs))
     np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+class Replayed:
+    """A language model that gives vLLM's own logits along its own response."""
+
+    tokenizer = None
+    hf_config: dict[str, Any] = {}
+    eos: frozenset[int] = frozenset()
+
+    def __init__(self, rows: np.ndarray, prompt_len: int) -> None:
+        self._rows, self._prompt_len, self.vocab_size = torch.from_numpy(rows), prompt_len, rows.shape[1]
+
+    def logits(self, tokens: Any) -> torch.Tensor:
+        return self._rows[len(tokens) - self._prompt_len]
+
+
+@pytest.mark.parametrize("name", WANTED)
+def test_lpkit_show_looks_at_vllms_distributions_before_and_after_the_stages(name: str, rollout: Rollout) -> None:
+    (cls, _, prompt, response, raw), _ = arguments(name, rollout)
+    fields = {"max_tokens": 12, "seed": 0, **WANTED[name][1]}
+    model: Any = Replayed(rollout.raw[name], len(prompt))
+    run = Run(rollout.runner, model, lambda: SamplingParams(**fields), prompt, {0: Processor("plugin", cls)})
+    for n, token in enumerate(response):
+        _, before = run.step(token)
+        after = run.seen[-1][1] if run.seen else before
+        assert torch.equal(before[0], raw[n])
+        ours, theirs = after[0].log_softmax(-1).numpy(), rollout.reported[name][n]
+        assert np.array_equal(np.isneginf(ours), np.isneginf(theirs))
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+    # V2 processes nothing if no request needs it.
+    called = any(isinstance(stage, Part) for stage, _ in run.seen)
+    assert called == (rollout.runner == "v1" or name != "nothing")
 
 
 @pytest.mark.parametrize("name", WANTED)
