@@ -18,6 +18,9 @@ TOY = "The model is a toy: it counts which words follow which in a short text. I
 LEFT, WIDTH, ROW, GAP = 110.0, 880.0, 44.0, 14.0
 """Sizes of the chart over the steps."""
 
+LONGEST = 400
+"""Characters of a reply on a terminal."""
+
 SHADE = 0.02
 """Probability that the strip's shade makes visible at least."""
 
@@ -48,10 +51,14 @@ def _lines(shown: Show, page: Path | None) -> Iterator[terminal.Line]:
 
 def _replies(shown: Show) -> Iterator[terminal.Line]:
     reply, plain = "".join(step.token for step in shown.steps), "".join(shown.plain)
-    yield f"  with     {visible(reply)}"
-    yield f"  without  {visible(plain)}" if plain != reply else "  without  the same"
+    yield f"  with     {_short(reply)}"
+    yield f"  without  {_short(plain)}" if plain != reply else "  without  the same"
     if not shown.problem:
         yield f"  {_parting(shown)}"
+
+
+def _short(text: str) -> str:
+    return visible(text if len(text) <= LONGEST else f"{text[:LONGEST]}\u2026")
 
 
 def _parting(shown: Show) -> str:
@@ -122,7 +129,8 @@ def _token(step: StepView, number: int, shown: Show) -> dict[str, Any]:
     said = f"{visible(step.token)}, moved {most:.0%}" + (f", would be {visible(step.plain)}" if marks else "")
     return {
         "number": number,
-        "text": step.token.replace("\n", "\u23ce\n"),
+        "text": step.token.replace("\n", "\u23ce"),
+        "breaks": "\n" in step.token,
         "kind": " ".join([f"hue{moved.index(most) % drawing.HUES}" if most else "", *marks]),
         "shade": f"{SHADE + (1 - SHADE) * most:.2f}" if most > SHADE / 2 else "0",
         "title": said,
@@ -145,8 +153,8 @@ def _chart(shown: Show) -> ET.Element:
                 add(root, "rect", f"bar hue{number % drawing.HUES}", y=bottom - height, height=height, **at)
     bottom = (len(shown.names) + 1) * (ROW + GAP)
     highest = max((stage.entropy for step in shown.steps for stage in step.stages), default=0.0) or 1.0
-    label(root, "name", 0, bottom - 4, "entropy")
-    label(root, "axis", 0, bottom - 18, f"to {highest:.1f} bits")
+    label(root, "name", 0, bottom - 18, "entropy")
+    label(root, "axis", 0, bottom - 3, f"to {highest:.1f} bits")
     for kind, nth in (("before", 0), ("after", -1)):
         points = [
             f"{LEFT + (n + 0.5) * width:.1f},{bottom - ROW * step.stages[nth].entropy / highest:.1f}"

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import io
 import re
-import shutil
-import subprocess
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from browser import rendered
 from lpkit_conformance.report import formats
 from lpkit_conformance.report.markup import Markup, fill
 from lpkit_conformance.results import CheckResult, Finding, Report, TargetResult
 from lpkit_conformance.testing import compute_check
 
 SUSPECTS = Path(__file__).parents[1] / "suspects"
-BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "chrome")
 HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(2)>{{style}}{{#targets}}\x00\x1b[31m\ud800'
 CASE = {"extra_args": {"bias": 2.5}}
 VOID = {"meta", "link", "img", "br", "hr", "input"}
@@ -161,43 +159,19 @@ def test_a_template_repeats_sections_and_escapes_what_is_not_markup() -> None:
 # -- in a browser ------------------------------------------------------------------------------------------------
 
 
-def browser() -> str:
-    found = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if found is None:
-        pytest.skip(f"NOT RUN IN A BROWSER: none of {', '.join(BROWSERS)} is installed")
-    return found
-
-
-def rendered(folder: Path, text: str, width: int, dark: bool = False) -> str:
-    """The page after a browser has laid it out, with what it measured as attributes of ``html``."""
-    measure = """<script>
-      const all = document.documentElement.dataset;
-      all.overflows = document.documentElement.scrollWidth > innerWidth;
-      all.paper = getComputedStyle(document.querySelector('.finding')).backgroundColor;
-      const box = selector => document.querySelector(selector).getBoundingClientRect();
-      all.band = Math.round(box('.timeline .band').width);
-      all.marked = box('.timeline .culprit').top <= box('.timeline .band.plain').top;
-      all.source = Math.round(box('.source .at').height);
-      all.copies = [...document.querySelectorAll('.copied + button')].map(button => button.textContent);
-    </script></body>"""
-    file = folder / "page.html"
-    file.write_text(text.replace("</body>", measure), encoding="utf-8")
-    scheme = ["--blink-settings=preferredColorScheme=0"] if dark else []
-    command = [browser(), "--headless", "--no-sandbox", "--disable-gpu", f"--window-size={width},900", *scheme]
-    done = subprocess.run(
-        [*command, f"--user-data-dir={folder / 'profile'}", "--dump-dom", file.as_uri()],
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=60,
-        check=True,
-    )
-    return re.search(r"<html[^>]*>", done.stdout)[0]
+MEASURE = """
+  all.paper = getComputedStyle(document.querySelector('.finding')).backgroundColor;
+  const box = selector => document.querySelector(selector).getBoundingClientRect();
+  all.band = Math.round(box('.timeline .band').width);
+  all.marked = box('.timeline .culprit').top <= box('.timeline .band.plain').top;
+  all.source = Math.round(box('.source .at').height);
+  all.copies = [...document.querySelectorAll('.copied + button')].map(button => button.textContent);
+"""
 
 
 @pytest.mark.parametrize("width", [1280, 390])
 def test_a_browser_lays_the_page_out_without_scrolling_sideways(tmp_path, failed, width) -> None:
-    measured = rendered(tmp_path, html(failed), width)
+    measured = rendered(tmp_path, html(failed), MEASURE, width)
     assert 'data-overflows="false"' in measured
     assert 'data-marked="true"' in measured
     assert int(re.search(r'data-band="(\d+)"', measured)[1]) > 40
@@ -206,8 +180,8 @@ def test_a_browser_lays_the_page_out_without_scrolling_sideways(tmp_path, failed
 
 
 def test_a_browser_shows_it_dark_where_its_user_wants_that(tmp_path, failed) -> None:
-    assert 'data-paper="rgb(255, 255, 255)"' in rendered(tmp_path, html(failed), 1280)
-    assert 'data-paper="rgb(23, 27, 34)"' in rendered(tmp_path, html(failed), 1280, dark=True)
+    assert 'data-paper="rgb(255, 255, 255)"' in rendered(tmp_path, html(failed), MEASURE, 1280)
+    assert 'data-paper="rgb(23, 27, 34)"' in rendered(tmp_path, html(failed), MEASURE, 1280, dark=True)
 
 
 def test_the_page_shows_where_a_line_cannot_be_parsed(tmp_path: Path) -> None:

@@ -7,8 +7,10 @@ import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
+from browser import rendered
 from lpkit_conformance.report import show as report
 from lpkit_conformance.show.results import Show, StageView, StepView
 
@@ -103,3 +105,31 @@ def test_a_reply_that_ended_early_says_why_and_shows_what_there_is() -> None:
     assert "Stopped after 3 tokens: two.apply: raised RuntimeError: boom" in text
     empty = Tags(page(replace(shown(), steps=(), problem="boom"))).text
     assert "Stopped after 0 tokens: boom" in empty
+
+
+MEASURE = """
+  const press = (token, key) => token.dispatchEvent(new KeyboardEvent('keydown', { key, cancelable: true }));
+  const heading = () => document.querySelector('#step h3').textContent;
+  all.first = heading();
+  all.rows = document.querySelectorAll('#step tbody tr').length;
+  all.columns = document.querySelectorAll('#step thead th').length;
+  const tokens = document.querySelectorAll('.token');
+  press(tokens[1], 'ArrowRight');
+  all.second = heading();
+  all.focused = document.activeElement === tokens[2] && tokens[2].tabIndex === 0 && tokens[1].tabIndex === -1;
+  tokens[0].click();
+  all.third = heading();
+  all.paper = getComputedStyle(document.querySelector('.overview')).backgroundColor;
+  all.loaded = performance.getEntriesByType('resource').length;
+"""
+
+
+@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
+def test_a_browser_shows_the_telling_token_first_and_keys_choose_others(tmp_path: Path, width: int, dark: bool) -> None:
+    measured = rendered(tmp_path, page(shown(token=" </script> sea")), MEASURE, width, dark)
+    assert 'data-overflows="false"' in measured and "data-problem" not in measured
+    assert 'data-first="Token 2 of 3:' in measured
+    assert 'data-rows="3"' in measured and 'data-columns="4"' in measured
+    assert 'data-second="Token 3 of 3:' in measured and 'data-focused="true"' in measured
+    assert 'data-third="Token 1 of 3:' in measured and 'data-loaded="0"' in measured
+    assert f'data-paper="rgb({"23, 27, 34" if dark else "255, 255, 255"})"' in measured
