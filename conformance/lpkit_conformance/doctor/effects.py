@@ -11,6 +11,7 @@ from lpkit_conformance.discovery.installed import DiscoveredPlugin
 from lpkit_conformance.discovery.releases import is_before
 from lpkit_conformance.doctor.features import own_sampler, replayed, suffix, verification
 from lpkit_conformance.doctor.issue import Issue
+from lpkit_conformance.doctor.rules import rules
 from lpkit_conformance.doctor.serving import environment_of
 from lpkit_conformance.doctor.situation import Situation
 from lpkit_conformance.facts.vllm import in_full, in_short
@@ -52,7 +53,7 @@ def judge(situation: Situation) -> list[Issue]:
                 issues += _placeholders(plugin, situation)
                 issues += _elsewhere(plugin, situation)
             issues += replayed(plugin, situation, passed)
-    return issues + [*_twice(situation), *verification(situation)]
+    return issues + [*_twice(situation), *verification(situation), *rules(situation)]
 
 
 def _engine(situation: Situation) -> Iterator[Issue]:

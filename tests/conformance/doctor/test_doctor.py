@@ -351,3 +351,51 @@ class TestVersions:
 def test_the_json_document_names_the_installed_engine(site: Place) -> None:
     document = site.engine("0.32.0").examine().to_json()
     assert document["vllm"] == {"distribution": "vllm", "version": "0.32.0"}
+
+
+class TestRules:
+    """A rule of documents, and its own plugin or vLLM's parameter."""
+
+    MIN_P = "import lpkit\nclass P(lpkit.LogitsProcessor):\n    def process(self, logits, rows): return logits\n"
+
+    @pytest.fixture
+    def both(self, site: Place) -> Place:
+        for name in ("lpkit_rules", "lpkit_min_p", "lpkit_other"):
+            site.write(f"{name}/__init__.py", self.MIN_P)
+            site.dist(name.replace("_", "-"), entry_points=f"{name} = {name}:P")
+        return site
+
+    def file(self, site: Place, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+        monkeypatch.setenv("LPKIT_RULES", str(site.folder / "rules.toml"))
+        site.write("rules.toml", text)
+
+    def test_the_plugin_of_a_rule_beside_documents_is_noted(self, both: Place) -> None:
+        report = both.examine()
+        assert codes(report) == ["rule-twice"]
+        issue = the(report, "rule-twice")
+        assert (issue.plugin, issue.level) == ("lpkit_min_p", "note")
+        assert "lpkit.rules.min_p" in issue.evidence
+        assert "uninstall lpkit-min-p" in issue.remedy
+
+    def test_a_rule_that_the_operator_does_not_allow_is_not_met_twice(
+        self, both: Place, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        self.file(both, monkeypatch, 'allow = ["dry"]')
+        assert codes(both.examine()) == []
+
+    def test_an_operators_rule_that_vllm_has_too_is_noted(self, both: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+        steps = '{ rule = "penalties", presence = 0.5 }, { rule = "dry", multiplier = 1.0 }'
+        self.file(both, monkeypatch, f"allow = []\nlast = [{steps}]")
+        report = both.examine()
+        assert codes(report) == ["rule-built-in"]
+        assert "presence_penalty" in the(report, "rule-built-in").problem
+        assert "last/0" in the(report, "rule-built-in").evidence
+
+    def test_a_wrong_file_keeps_the_engine_from_starting(self, both: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.file(both, monkeypatch, 'allow = ["min_q"]')
+        assert "'min_q' is no rule" in the(both.examine(), "blocks-start").evidence
+
+    def test_without_documents_a_plugin_is_the_only_one(self, site: Place) -> None:
+        site.write("lpkit_min_p/__init__.py", self.MIN_P)
+        site.dist("lpkit-min-p", entry_points="min-p = lpkit_min_p:P")
+        assert codes(site.examine()) == []
