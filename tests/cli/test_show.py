@@ -110,6 +110,7 @@ def test_a_processor_that_ends_the_reply_is_named_and_the_steps_before_are_shown
         (("plugin.py:Nothing",), "has no attribute 'Nothing'"),
         (("mine", "--host", "export"), "v1 and v2 are shown"),
         (("mine", "--out", "-", "--json", "-"), "only one of"),
+        (("mine", "--compare", "bias"), "--compare takes NAME=A,B"),
     ],
 )
 def test_what_cannot_be_shown_is_one_line_and_writes_no_page(

@@ -12,6 +12,19 @@ from shape import shape
 def test_show(tmp_path) -> None:
     case = ("--case", '{"temperature": 0.5, "extra_args": {"bias": 2.5}}')
     target = f"{FIXTURES / 'plugins.py'}:Portable"
-    done = lpkit("show", target, *case, "--steps", "2", "--out", "page.html", "--json", "-", cwd=tmp_path)
+    done = lpkit(
+        "show",
+        target,
+        *case,
+        "--steps",
+        "2",
+        "--compare",
+        "bias=2.5,5",
+        "--out",
+        "page.html",
+        "--json",
+        "-",
+        cwd=tmp_path,
+    )
     hold("show", {"exit code": done.returncode, **shape(json.loads(done.stdout), ("schema", "host", "problem"))})
     assert (tmp_path / "page.html").is_file()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from lpkit_conformance.errors import UsageError
@@ -36,6 +37,14 @@ ShowModel = Annotated[
     ),
 ]
 Out = Annotated[Path, typer.Option(metavar="FILE", help="The page to write; - is standard output.")]
+Compare = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME=A,B,...",
+        help="Show the reply with each value of a parameter: an argument of a processor, a field of SamplingParams, or "
+        "N.NAME of a document's step N. The page's tokens are those of the first value.",
+    ),
+]
 JsonFile = Annotated[
     Path | None, typer.Option("--json", metavar="FILE", help="Write the data as JSON; - is standard output.")
 ]
@@ -53,6 +62,7 @@ def show(
     steps: Steps = 64,
     seed: Seed = 0,
     model: ShowModel = "",
+    compare: Compare = "",
     out: Out = PAGE,
     json_file: JsonFile = None,
     limit: Annotated[float, typer.Option(help="Seconds that a call of a processor may take.", min=1.0)] = 20.0,
@@ -67,26 +77,23 @@ def show(
     lookup.do_without()  # only the processes that run plugins need vLLM, whose import takes seconds
     from lpkit_conformance.report import as_json
     from lpkit_conformance.report import show as report
-    from lpkit_conformance.show.run import ShowOptions
-    from lpkit_conformance.show.run import show as run
+    from lpkit_conformance.show import run
 
     if host not in (*RUNNER_HOSTS, "all"):
         raise UsageError(f"--host {host} has no stages of its own: {' and '.join(RUNNER_HOSTS)} are shown")
     if out == json_file == Path("-"):
         raise UsageError("only one of --out and --json can be standard output")
-    shown = run(
-        targets or (),
-        ShowOptions(
-            rules=_text(rules),
-            case=case,
-            prompt=prompt,
-            host="" if host == "all" else host,
-            steps=steps,
-            seed=seed,
-            model=model,
-            limit=limit,
-        ),
+    options = run.ShowOptions(
+        rules=_text(rules),
+        case=case,
+        prompt=prompt,
+        host="" if host == "all" else host,
+        steps=steps,
+        seed=seed,
+        model=model,
+        limit=limit,
     )
+    shown = run.compare(targets or (), options, *_values(compare)) if compare else run.show(targets or (), options)
     write(out, lambda file: report.write(shown, file))
     if json_file is not None:
         write(json_file, lambda file: as_json.write(shown, file))
@@ -104,11 +111,28 @@ def try_(
     steps: Steps = 64,
     seed: Seed = 0,
     model: ShowModel = "",
+    compare: Compare = "",
     out: Out = PAGE,
     json_file: JsonFile = None,
 ) -> None:
     """Show what a document of rules does to a request: ``lpkit show --rules DOCUMENT``."""
-    show(rules=document, prompt=prompt, case=case, steps=steps, seed=seed, model=model, out=out, json_file=json_file)
+    options = {"prompt": prompt, "case": case, "steps": steps, "seed": seed, "model": model, "compare": compare}
+    show(rules=document, out=out, json_file=json_file, **options)  # type: ignore[arg-type]
+
+
+def _values(compare: str) -> tuple[str, list[Any]]:
+    """Split ``NAME=A,B``; a value that is not JSON is a text."""
+    name, _, values = compare.partition("=")
+    if not name or not values:
+        raise UsageError(f"--compare takes NAME=A,B,..., not {compare!r}")
+
+    def read(text: str) -> Any:
+        try:
+            return json.loads(text)
+        except ValueError:
+            return text
+
+    return name, [read(text) for text in values.split(",")]
 
 
 def _text(document: str) -> str:

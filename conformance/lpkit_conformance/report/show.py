@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import IO, Any
@@ -11,7 +11,7 @@ from xml.etree import ElementTree as ET
 
 from lpkit_conformance.report import drawing, terminal
 from lpkit_conformance.report.markup import Markup, add, fill, in_page, label, text_of
-from lpkit_conformance.show.results import Receipt, Show, StepView
+from lpkit_conformance.show.results import Compared, Receipt, Show, StepView
 
 TOY = "The model is a toy: it counts which words follow which in a short text. It shows what a rule does, not how well."
 
@@ -45,6 +45,9 @@ def _lines(shown: Show, page: Path | None) -> Iterator[terminal.Line]:
         yield from ("", *_replies(shown), "")
     rows = [(f"  {receipt.name}", receipt.said) for receipt in shown.receipts if shown.steps]
     yield from terminal.table(rows) if rows else ()
+    for other in shown.compared:
+        yield from ("", (f"  {other.value}: {_against_first(other)}", "bold"), f"  {_short(''.join(other.reply))}")
+        yield from terminal.table([(f"  {receipt.name}", receipt.said) for receipt in other.receipts])
     if page is not None:
         yield f"  every token: {page}"
 
@@ -64,12 +67,18 @@ def _short(text: str) -> str:
 def _parting(shown: Show) -> str:
     if shown.parted is None:
         return "Without processors, the same random numbers give the same reply."
-    if shown.parted > len(shown.steps):
-        return "Without processors, the same random numbers give a longer reply."
     step = shown.steps[shown.parted - 1]
     blamed = [r.name for n, r in enumerate(shown.receipts) if step.without[n] == step.plain]
     by = f" because of {' and '.join(blamed)}" if blamed else " because of several processors together"
     return f"They part at token {shown.parted}: {step.token!r} in place of {step.plain!r}{by}."
+
+
+def _against_first(other: Compared) -> str:
+    if other.problem:
+        return other.problem
+    if other.parted is None:
+        return "the same reply"
+    return f"parts at token {other.parted}: {other.reply[other.parted - 1]!r}"
 
 
 def _title(shown: Show) -> str:
@@ -103,18 +112,29 @@ def write(shown: Show, file: IO[str]) -> None:
             "parting": "" if shown.problem else _parting(shown),
             "prompt": "".join(shown.prompt),
             "tokens": [_token(step, n, shown) for n, step in enumerate(shown.steps)],
-            "plain": [
-                {"text": text, "kind": "" if shown.parted is None or n + 1 < shown.parted else "other"}
-                for n, text in enumerate(shown.plain)
-            ],
+            "plain": _parted(shown.plain, shown.parted),
             "chart": in_page(_chart(shown)),
         }
         if shown.steps
         else None,
+        "compared": [
+            {
+                "value": other.value,
+                "against": _against_first(other),
+                "reply": _parted(other.reply, other.parted),
+                "receipts": [_receipt(receipt, n) for n, receipt in enumerate(other.receipts)],
+            }
+            for other in shown.compared
+        ],
         "data": Markup(data.replace("<", "\\u003c")),
         "script": Markup((folder / "show.js").read_text(encoding="utf-8")),
     }
     file.write(fill((folder / "show.html").read_text(encoding="utf-8"), values))
+
+
+def _parted(tokens: Sequence[str], parted: int | None) -> list[dict[str, str]]:
+    """Return the tokens of another reply; those from ``parted`` on are marked."""
+    return [{"text": text, "kind": "other" if parted and n >= parted else ""} for n, text in enumerate(tokens, 1)]
 
 
 def _receipt(receipt: Receipt, number: int) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from lpkit.rules.policy import Policy
 from lpkit.sampling_params import GREEDY_EPSILON, SamplingParams
 
 from lpkit_conformance.errors import CaseError, UsageError
-from lpkit_conformance.settings.cases import Case
+from lpkit_conformance.settings.cases import Case, knows_field
 from lpkit_conformance.settings.derived import derived_cases
 from lpkit_conformance.settings.hosts import RUNNER_HOSTS, hosts_of
 from lpkit_conformance.show.model import load
@@ -37,17 +38,18 @@ class Asked:
         self.model = load(job["model"])
         self._plugins = [_plugin(item, standin) for item in job["targets"]]
         case = Case.parse(job["case"]) if job["case"] else _shared_case(self._plugins, job["targets"])
-        rules = {"rules": job["rules"]} if job["rules"] else {}
-        extra = {**(case.fields.get("extra_args") or {}), **rules} or None
-        self.case = Case({"seed": job["seed"], **case.fields, "max_tokens": job["steps"], "extra_args": extra})
+        text, fields, extra = _changed(job["rules"], case, job["change"])
+        rules = {"rules": text} if text else {}
+        extra = {**extra, **rules}
+        self.case = Case({"seed": job["seed"], **fields, "max_tokens": job["steps"], "extra_args": extra or None})
         self.host = _host(job["host"], self._plugins)
-        text = job["prompt"] or ("" if case.prompt_token_ids else self.model.prompt)
-        self.prompt = [*(self.model.encode(text) if text else ()), *case.prompt_token_ids]
+        prompt = job["prompt"] or ("" if case.prompt_token_ids else self.model.prompt)
+        self.prompt = [*(self.model.encode(prompt) if prompt else ()), *case.prompt_token_ids]
         for plugin in self._plugins:
             if (refusal := plugin.refusal(self.case.params())) is not None:
                 raise CaseError(f"{plugin.target} refuses the request {self.case.text}: {refusal}"[:500])
         own = [Processor(plugin.target, plugin.cls) for plugin in self._plugins]
-        self.processors = [*(_steps(job["rules"], self.case.params()) if rules else ()), *own]
+        self.processors = [*(_steps(text, self.case.params()) if text else ()), *own]
 
     def facts(self) -> dict[str, Any]:
         """Return what is known before the first step, as fields of :class:`.results.Show`."""
@@ -82,6 +84,24 @@ def _shared_case(plugins: Sequence[Plugin], targets: Sequence[dict[str, Any]]) -
             fields = {**shared.fields, **case.fields, "extra_args": extra}
             shared = Case(fields, case.prompt_token_ids or shared.prompt_token_ids)
     return shared
+
+
+def _changed(rules: str, case: Case, change: Sequence[Any] | None) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    """Return document, fields and processors' arguments with one value changed, as :class:`.run.ShowOptions` says."""
+    fields, extra = dict(case.fields), dict(case.fields.get("extra_args") or {})
+    if change is None:
+        return rules, fields, extra
+    name, value = change
+    step, dot, parameter = name.partition(".")
+    if dot:
+        try:
+            document = json.loads(rules)
+            document[int(step)][parameter] = value
+        except (ValueError, LookupError, TypeError):
+            raise UsageError(f"{name}: the document of --rules has no step {step!r}") from None
+        return json.dumps(document), fields, extra
+    (fields if knows_field(name) else extra)[name] = value
+    return rules, fields, extra
 
 
 def _host(asked: str, plugins: Sequence[Plugin]) -> str:

@@ -105,6 +105,25 @@ class Receipt:
 
 
 @dataclass(frozen=True)
+class Compared:
+    """The request with another value of a parameter.
+
+    Attributes:
+        value: ``parameter=value``.
+        reply: its tokens.
+        parted: number of the first step, from 1, whose token is not that with the first value; None if there is none.
+        receipts: of its processors.
+        problem: why the reply ended early, or empty.
+    """
+
+    value: str
+    reply: tuple[str, ...]
+    parted: int | None
+    receipts: tuple[Receipt, ...]
+    problem: str
+
+
+@dataclass(frozen=True)
 class Show:
     """One request with and without its processors.
 
@@ -119,6 +138,7 @@ class Show:
         steps: the reply's tokens.
         plain: the whole reply that the same random numbers give without processors.
         problem: why there are no steps, or no more; empty if the reply is complete.
+        compared: the same request with other values of a parameter.
     """
 
     model: str = ""
@@ -133,14 +153,17 @@ class Show:
     steps: tuple[StepView, ...] = ()
     plain: tuple[str, ...] = ()
     problem: str = ""
+    compared: tuple[Compared, ...] = ()
 
     @property
     def parted(self) -> int | None:
         """Number of the first step, from 1, whose token is not that of the reply without processors."""
-        reply = [step.token for step in self.steps]
-        whole = min(len(reply), len(self.plain))
-        differing = (n + 1 for n in range(whole) if reply[n] != self.plain[n])
-        return next(differing, None if len(reply) == len(self.plain) or self.problem else whole + 1) if reply else None
+        return first_difference(self.reply, self.plain)
+
+    @property
+    def reply(self) -> tuple[str, ...]:
+        """The reply's tokens."""
+        return tuple(step.token for step in self.steps)
 
     @property
     def receipts(self) -> tuple[Receipt, ...]:
@@ -176,6 +199,11 @@ class Show:
     def to_json(self) -> dict[str, Any]:
         receipts = [{**asdict(receipt), "said": receipt.said} for receipt in self.receipts]
         return {"schema": SCHEMA, **asdict(self), "parted": self.parted, "receipts": receipts}
+
+
+def first_difference(reply: Sequence[str], other: Sequence[str]) -> int | None:
+    """Return the number of the first token, from 1, that differs; None if one reply is the beginning of the other."""
+    return next((n for n, pair in enumerate(zip(reply, other, strict=False), 1) if pair[0] != pair[1]), None)
 
 
 def _mean(values: Sequence[float]) -> float:

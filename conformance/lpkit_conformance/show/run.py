@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from lpkit_conformance.processes.supervise import ONE_THREAD, Event, Lost
 from lpkit_conformance.settings import project as projects
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.project import Project, entry_points_of
-from lpkit_conformance.show.results import Show, StepView
+from lpkit_conformance.show.results import Compared, Show, StepView, first_difference
 from lpkit_conformance.vllm_api.attempts import run_child
 
 CHILD = "lpkit_conformance.show.child:work"
@@ -34,6 +34,8 @@ class ShowOptions:
         host: the runner; empty: the newest one whose interface all targets have.
         model: a model of transformers; empty: the built-in model.
         limit: seconds that a call of a processor may take.
+        change: a parameter and its value: an argument of a processor, a field of SamplingParams, or ``N.PARAMETER`` of
+            the N-th step of ``rules``.
     """
 
     rules: str = ""
@@ -44,6 +46,7 @@ class ShowOptions:
     seed: int = 0
     model: str = ""
     limit: float = LIMIT_SECONDS
+    change: tuple[str, Any] | None = None
 
 
 @dataclass
@@ -68,7 +71,7 @@ def show(targets: Sequence[str], options: ShowOptions, folder: Path | None = Non
     job = {
         "targets": [_target(name, own) for name, own in zip(names, owned, strict=True)],
         "path": [folder for own in owned[:1] if own for folder in own.import_path],
-        **{name: getattr(options, name) for name in ("rules", "case", "prompt", "host", "steps", "seed", "model")},
+        **{key: value for key, value in asdict(options).items() if key != "limit"},
     }
     taken = _Taken(Show(seed=options.seed, names=tuple(names)), [])
     try:
@@ -80,6 +83,20 @@ def show(targets: Sequence[str], options: ShowOptions, folder: Path | None = Non
     if not taken.show.model:
         raise UsageError(taken.show.problem)
     return replace(taken.show, steps=tuple(taken.steps))
+
+
+def compare(targets: Sequence[str], options: ShowOptions, parameter: str, values: Sequence[Any]) -> Show:
+    """Show the request with the first value of a parameter, and compare it with the others.
+
+    Raises:
+        UsageError, ProjectError, CaseError: there is nothing to show.
+    """
+    first, *others = (show(targets, replace(options, change=(parameter, value))) for value in values)
+    compared = (
+        Compared(f"{parameter}={value}", s.reply, first_difference(s.reply, first.reply), s.receipts, s.problem)
+        for value, s in zip(values[1:], others, strict=True)
+    )
+    return replace(first, compared=tuple(compared))
 
 
 def _target(name: str, own: Project | None) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from browser import rendered
 from lpkit_conformance.report import show as report
-from lpkit_conformance.show.results import Show, StageView, StepView
+from lpkit_conformance.show.results import Compared, Show, StageView, StepView
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>{{style}}\x00\ud800"
 
@@ -61,6 +61,18 @@ def test_the_page_names_the_processor_that_changed_the_reply_the_token_and_the_o
     assert "acted at 1 of 3 steps, at step 2; moved 40% on average; banned 7 tokens a step" in text
     assert "never acted: it declined the request at admission" in text
     assert "toy" in text
+
+
+def test_other_values_have_their_reply_and_the_token_where_it_parts() -> None:
+    base = shown()
+    compared = (
+        Compared("top=2", (" sea", "<b>", " x"), 2, base.receipts, ""),
+        Compared("top=3", base.reply, None, (), ""),
+    )
+    file = io.StringIO()
+    report.show(replace(base, compared=compared), None, file)
+    for said in (Tags(page(replace(base, compared=compared))).text, file.getvalue()):
+        assert "top=2: parts at token 2: '<b>'" in said and "top=3: the same reply" in said
 
 
 def test_the_terminal_says_the_same() -> None:

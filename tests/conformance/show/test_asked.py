@@ -27,7 +27,7 @@ BIAS, GAIN = (f"{__file__}:{name}" for name in ("Bias", "Gain"))
 
 
 def asked(*targets: tuple[str, Any], **options: Any) -> Asked:
-    defaults = {"rules": "", "case": "", "prompt": "", "host": "", "steps": 8, "seed": 3, "model": ""}
+    defaults = {"rules": "", "case": "", "prompt": "", "host": "", "steps": 8, "seed": 3, "model": "", "change": None}
     named = [{"name": spec.rpartition(":")[2], "spec": spec, "case": case} for spec, case in targets]
     return Asked({**defaults, **options, "targets": named}, standin=False)
 
@@ -51,6 +51,30 @@ def test_several_targets_share_a_request_with_the_arguments_of_each() -> None:
     assert found.case.fields["extra_args"] == {"bias": 2, "gain": 3}
     assert (found.case.fields["temperature"], found.case.fields["max_tokens"], found.case.fields["seed"]) == (0.5, 8, 3)
     assert found.host == "v2" and found.facts()["names"] == ["Bias", "Gain"]
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        (("bias", 7), lambda asked: asked.case.fields["extra_args"]["bias"] == 7),
+        (("temperature", 0.25), lambda asked: asked.case.fields["temperature"] == 0.25),
+        (
+            ("1.threshold", 0.5),
+            lambda asked: '{"rule": "min_p", "threshold": 0.5}' in asked.case.fields["extra_args"]["rules"],
+        ),
+    ],
+)
+def test_one_value_changes_and_everything_else_stays(change: tuple[str, Any], found: Any) -> None:
+    rules = '[{"rule": "ban", "phrases": [5]}, {"rule": "min_p", "threshold": 0.1}]'
+    given = {"extra_args": {"bias": 2}, "temperature": 0.5}
+    before, after = asked((BIAS, given), rules=rules), asked((BIAS, given), rules=rules, change=change)
+    assert found(after) and not found(before)
+    assert after.case.fields.keys() == before.case.fields.keys()
+
+
+def test_a_step_that_the_document_lacks_cannot_change() -> None:
+    with pytest.raises(UserError, match="no step"):
+        asked(rules='[{"rule": "min_p", "threshold": 0.1}]', change=("1.threshold", 0.5))
 
 
 def test_without_a_case_the_declared_parameters_give_one() -> None:
