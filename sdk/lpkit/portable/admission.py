@@ -23,6 +23,9 @@ logger = logging.getLogger("lpkit")
 Take = Callable[[int, Any, "SamplingParams", "list[int] | None"], bool]
 """(slot, params, sampling params, prompt ids) -> True if the processor takes the request."""
 
+READ = "_lpkit_read"
+"""Key of parameters that :meth:`Admission.read` has returned before."""
+
 _TEMPERATURE = "_lpkit_temperature"
 _OWN = "_lpkit_own"
 
@@ -90,7 +93,7 @@ class Admission:
         self._arena = Arena({**declared, **own_columns}, slots, device, vocab_size)
         self.columns = self._arena.columns
         self.temperature, self.own = self.columns[_TEMPERATURE], self.columns[_OWN]
-        self._parse = None if params is None else params.parse
+        self._params = params
         self.required_keys: frozenset[str] | None = None
         self._token_ids: dict[str, str] = {}  # key -> field, as Params.keys()
         self.resolver: Resolver | None = None
@@ -138,7 +141,7 @@ class Admission:
             if greedy and self._sampling_only:
                 return False
             params = None
-            if self._parse is not None:
+            if self._params is not None:
                 try:
                     params = self.read(sampling_params)
                 except ValueError as reason:  # the client's arguments are wrong, not the plugin
@@ -166,7 +169,13 @@ class Admission:
         Raises:
             ValueError: a parameter is wrong, or the model lacks a word or a token.
         """
-        params = None if self._parse is None else self._parse(sampling_params.extra_args)
+        if self._params is None:
+            return None
+        args = sampling_params.extra_args
+        before = args.get(READ) if args else None
+        if isinstance(before, self._params):  # no request can hold one
+            return before
+        params = self._params.parse(args)
         if params is not None and self.resolver is not None:
             params = self.resolver.resolve(params)
         if params is not None and self._token_ids:

@@ -17,6 +17,7 @@ import torch
 import lpkit
 from lpkit import v1, v2
 from lpkit.history.rows import HistoryUse
+from lpkit.portable.admission import READ
 from lpkit.portable.base import Stage
 from lpkit.rules.document import RULES, DocumentStep
 from lpkit.rules.min_p import MinP
@@ -197,10 +198,10 @@ class Rules(v1.LogitsProcessor, v2.LogitsProcessor):
             if greedy and RULES[step.rule].processor.stage == "sampling":
                 continue
             place = self._place(step, place, {*taken, *(lane for lane, _ in chain)})
-            params = copy.copy(sampling_params)
+            params = copy.copy(sampling_params)  # and what is read of them, so that the lane does not read again
             params.extra_args = {**step.args, RECEIPT: (receipt, number)} if receipt else dict(step.args)
             try:
-                self._lanes[place]._admission.read(params)
+                params.extra_args[READ] = self._lanes[place]._admission.read(params)
             except ValueError as reason:
                 raise ValueError(f"{KEY}, step {step.place} ({step.rule}): {reason}") from None
             chain.append((self._lanes[place], params))

@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lpkit.portable import admission
 from lpkit.portable.by_slot import why_not_recorded
 from lpkit.rules.chain import MOST_LANES, Rules
 from lpkit.rules.document import RULES
@@ -222,3 +223,16 @@ def test_a_step_is_recorded_with_a_condition_if_it_is_recorded_without(rule: str
 
 def test_there_is_an_example_of_every_rule() -> None:
     assert EXAMPLES.keys() == RULES.keys()
+
+
+@pytest.mark.parametrize("runner", [V1Host, V2Host])
+def test_the_parameters_of_a_step_are_read_once(runner: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = runner(Rules, vocab_size=VOCAB)
+    request = asked([{"rule": "allow", "ids": [3]}, {"rule": "bias", "ids": [3], "values": [2.0]}], [1], []).sampling
+    seen: list[Any] = []
+    monkeypatch.setattr(admission, "check_ids", lambda key, value, size: seen.append(key))
+    if runner is V1Host:
+        host.update(1, added=[(0, request, [1], [])])
+    else:
+        assert host.add(0, request, [1])
+    assert seen == ["ids", "ids"]
