@@ -1,8 +1,7 @@
-"""V2's slots, buffers, context, gate and stage order."""
+"""V2's buffers, context and calls; ``tests/engine`` compares its slots, its gate and its stages with vLLM's."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -10,15 +9,6 @@ import numpy as np
 import pytest
 import torch
 from lpkit.runtime import Request, V2Engine, V2Row, V2Slots, make_context
-from lpkit.runtime.sampler import stages
-
-
-def test_the_highest_slot_goes_first_and_the_last_freed_one_next(make_request: Callable[..., Request]) -> None:
-    slots = V2Slots(4)
-    assert [slots.add(make_request(name)) for name in "abc"] == [3, 2, 1]
-    assert [slots.free(name) for name in "ac"] == [3, 1]
-    assert [slots.add(make_request(name)) for name in "def"] == [1, 3, 0]
-    assert slots.free("a") is None
 
 
 def test_host_lengths_are_valid_at_once_and_the_device_after_the_flush(
@@ -127,72 +117,12 @@ def test_requests_are_announced_before_the_flush_and_writes_are_staged_every_ste
     assert calls[0][2:] == (7, request.params)
 
 
-@pytest.mark.parametrize(
-    ("options", "opens"),
-    [
-        ({"temperature": 0.0}, False),
-        ({"temperature": 1.0}, False),
-        ({"temperature": 1.0, "top_k": 128}, False),
-        ({"temperature": 0.7}, True),
-        ({"temperature": 1.0, "min_p": 0.1}, True),
-        ({"temperature": 1.0, "top_k": 5}, True),
-        ({"temperature": 1.0, "top_p": 0.9}, True),
-        ({"temperature": 0.0, "presence_penalty": 0.5}, True),
-        ({"temperature": 0.0, "repetition_penalty": 1.5}, True),
-        ({"temperature": 0.0, "logit_bias": {3: 1.0}}, True),
-        ({"temperature": 0.0, "allowed_token_ids": [1, 2]}, True),
-        ({"temperature": 0.0, "min_tokens": 2}, False),
-        ({"temperature": 0.0, "min_tokens": 2, "stop_token_ids": [5]}, True),
-        ({"temperature": 0.0, "extra_args": {"x": 1}}, True),
-    ],
-)
-def test_one_request_that_needs_processing_opens_the_gate_for_all_rows(
-    v2_recorder: Any, make_request: Callable[..., Request], options: dict[str, Any], opens: bool
-) -> None:
-    host, calls = engine(v2_recorder)
-    host.add(make_request("plain"))
-    host.add(make_request("r", **options))
-    result = host.step()
-    assert result.applied is opens and ("apply" in kinds(calls)) is opens
-    assert not opens or calls[-1][2].shape == (2, 128)
-    host.finish("r")
-    assert host.step().applied is False
-
-
 def test_processing_works_on_a_private_copy(v2_recorder: Any, make_request: Callable[..., Request]) -> None:
     host, _ = engine(None, lambda config, states: v2_recorder(edit=lambda x: x.fill_(1.0)))
     host.add(make_request("r", extra_args={"x": 1}))
     result = host.step()
     assert result.raw is not None and result.processed is not None
     assert result.raw.std() > 1 and result.processed.std() == 0
-
-
-def test_custom_processors_see_bias_penalties_and_bans_but_no_temperature(
-    v2_recorder: Any, make_request: Callable[..., Request]
-) -> None:
-    host, calls = engine(v2_recorder)
-    request = make_request(
-        "r", outputs=3, temperature=0.5, min_p=0.3, top_k=4, repetition_penalty=2.0, logit_bias={5: 2.0}
-    )
-    request.params._bad_words_token_ids = [[9], [1, 2, 10], [1, 1, 11]]
-    host.add(request)
-    result = host.step()
-    raw = result.raw
-    assert raw is not None and result.processed is not None
-    raw = raw.clone()
-    raw[:, 5] += 2
-    expected = stages.apply_penalties(
-        raw,
-        stages.token_counts([request.prompt_token_ids or []], 128, raw.device) > 0,
-        stages.token_counts([[0, 1, 2]], 128, raw.device),
-        torch.tensor([2.0]),
-        torch.tensor([0.0]),
-        torch.tensor([0.0]),
-    )
-    expected[:, [9, 10]] = -math.inf
-    assert torch.equal(calls[-1][2], expected)
-    after = stages.min_p_of_logits(expected / 0.5, torch.tensor([0.3]))
-    assert torch.equal(result.processed, stages.apply_top_k_top_p(after, torch.tensor([4]), None))
 
 
 def test_custom_processors_run_in_list_order_for_greedy_requests_too(
