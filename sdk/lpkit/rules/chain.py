@@ -163,6 +163,8 @@ class Rules(v1.LogitsProcessor, v2.LogitsProcessor):
         Returns:
             The edited logits. Without steps, the same tensor, unchanged.
         """
+        if self._receipts is not None:
+            self._receipts.write()
         for lane in self._used:
             logits = lane.apply(logits, ctx)
         return logits

@@ -35,7 +35,7 @@ class Receipts:
         self._waiting: deque[tuple[Receipt, Any]] = deque()  # and when the device has copied their counts
 
     def add(self, receipt: Receipt, device: torch.device) -> None:
-        """Write a receipt once its counts are on the host; the host does not wait for them."""
+        """Write a receipt, or let a later step write it if the device has not copied its counts yet."""
         copied: Any = None
         if device.type == "cuda":
             copied = torch.cuda.Event()  # type: ignore[no-untyped-call]
@@ -55,7 +55,7 @@ class Receipts:
                 counts = by_place.setdefault("" if step.place.startswith("/") else step.place, [0, 0])
                 counts[0] += 1
                 counts[1] += acted
-            logger.info("lpkit rules: receipt %r: %s", receipt.label, ", ".join(shown) or "no steps")
+            logger.info("lpkit rules: receipt %r: %s", receipt.label, ", ".join(shown))
 
 
 class Receipt:

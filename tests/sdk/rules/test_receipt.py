@@ -13,7 +13,7 @@ import pytest
 import torch
 from lpkit.rules.chain import Rules
 from lpkit.rules.policy import VARIABLE
-from lpkit.rules.receipt import Counting
+from lpkit.rules.receipt import Counting, Receipt
 from lpkit.runtime import make_config
 from lpkit.v1 import MoveDirectionality
 from sdk_hosts import HOST_SYNCS, V1Host, V2Host, bits, logits_of, params, recorded_ops
@@ -110,6 +110,19 @@ def test_a_step_changes_the_same_bits_and_waits_for_no_device_with_a_receipt(mon
     uncounted[0, 9] = -torch.inf  # the operator's step
     assert torch.equal(bits(counted), bits(uncounted))
     assert len(fewer) < len(operations)
+
+
+@pytest.mark.usefixtures("operator")
+def test_a_receipt_that_the_device_still_copies_is_written_by_a_later_step(caplog: pytest.LogCaptureFixture) -> None:
+    processor = V1Host(Rules, vocab_size=VOCAB).processor
+    copied = [False]
+    late = Receipt(processor._receipts, "late", ())
+    processor._receipts._waiting.append((late, SimpleNamespace(query=lambda: copied[0])))
+    processor.apply(logits_of(1, VOCAB))
+    assert not caplog.messages
+    copied[0] = True
+    processor.apply(logits_of(1, VOCAB))
+    assert caplog.messages == ["lpkit rules: receipt 'late': "]
 
 
 def test_without_the_option_nothing_counts() -> None:
