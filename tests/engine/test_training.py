@@ -92,7 +92,7 @@ def test_the_processed_distribution_is_vllms(name: str, rollout: Rollout) -> Non
 class Replayed:
     """A language model that gives vLLM's own logits along its own response."""
 
-    tokenizer = None
+    tokenizer = thinking = None
     hf_config: dict[str, Any] = {}
     eos: frozenset[int] = frozenset()
 

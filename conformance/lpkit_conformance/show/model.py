@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+from lpkit.runtime import ThinkingMarkers
 
 from lpkit_conformance.errors import UsageError
 
@@ -27,7 +27,7 @@ UNSEEN = 0.002
 CACHED = 4096
 """Rows of logits that a model of transformers keeps: the runs with and without processors share their contexts."""
 
-PIECES = re.compile(r"</?\w+>|```| ?[^\W\d_]+|\d| ?[^\w\s]|\n+|[\s\S]")
+PIECES = re.compile(r"</?\w+>|```| ?[^\W\d_]+|\d|(?! </?\w+>) ?[^\w\s]|\n+|[\s\S]")
 SPECIAL = ("<unk>", "<s>", "</s>")
 
 
@@ -40,6 +40,7 @@ class LanguageModel(Protocol):
         prompt: a prompt that suits it.
         vocab_size: columns of its logits.
         eos: ids of the tokens that end an output.
+        thinking: the markers of its thoughts, or None.
         tokenizer: for the processors.
         hf_config: fields of the model's configuration.
     """
@@ -49,6 +50,7 @@ class LanguageModel(Protocol):
     prompt: str
     vocab_size: int
     eos: frozenset[int]
+    thinking: ThinkingMarkers | None
     tokenizer: Any
     hf_config: dict[str, Any]
 
@@ -127,6 +129,7 @@ class Toy:
         self.tokenizer = WordTokenizer(text)
         self.vocab_size = len(self.tokenizer)
         self.eos = frozenset({self.tokenizer.eos_token_id})
+        self.thinking = ThinkingMarkers(*(tuple(self.encode(marker)) for marker in ("<think>", "</think>")))
         self._after: dict[tuple[int, ...], Counter[int]] = defaultdict(Counter)
         # A text ends where two paragraphs of different kinds meet: at each heading.
         sections = [self.encode(section) for section in text.split("\n\n# ")]
@@ -170,6 +173,7 @@ class Transformer:
     """
 
     toy = False
+    thinking: ThinkingMarkers | None = None
     prompt = "Once upon a time"
 
     def __init__(self, path: str) -> None:
@@ -212,9 +216,3 @@ class Transformer:
 def load(path: str) -> LanguageModel:
     """Return the model at ``path``, or the toy."""
     return Transformer(path) if path else Toy()
-
-
-def perplexity(model: LanguageModel, tokens: Sequence[int]) -> float:
-    """Return the perplexity of a text from its second token on."""
-    losses = [-float(model.logits(tokens[:n]).log_softmax(-1)[tokens[n]]) for n in range(1, len(tokens))]
-    return math.exp(sum(losses) / len(losses))

@@ -163,6 +163,7 @@ class Run:
             _Source(model, self._request),
             max_num_seqs=1,
             max_model_len=room,
+            thinking=model.thinking,
             tokenizer=model.tokenizer,
             hf_config={"eos_token_id": min(model.eos, default=None), **model.hf_config},
         )

@@ -159,6 +159,15 @@ def test_two_processors_of_which_either_suffices_are_both_shown_to_act() -> None
     assert [receipt.chose for receipt in shown.receipts] == [(), ()]
 
 
+@pytest.mark.parametrize("host", ["v1", "v2"])
+def test_the_toy_thinks_between_markers_that_the_engine_knows(host: str) -> None:
+    params = SamplingParams(max_tokens=5, seed=0, thinking_token_budget=3)
+    prompt = MODEL.encode("User: What is two and two?\nAssistant: <think>")
+    steps = tuple(Comparison(host, MODEL, params.clone, prompt, []).steps())
+    assert [step.stages[-1].name for step in steps].index("thinking_token_budget") == 3
+    assert steps[3].token == "</think>"
+
+
 def test_the_reply_ends_with_the_end_of_the_text() -> None:
     class Ends(Harmless):
         def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
