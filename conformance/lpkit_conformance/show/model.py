@@ -129,9 +129,10 @@ class Toy:
         self.tokenizer = WordTokenizer(text)
         self.vocab_size = len(self.tokenizer)
         self.eos = frozenset({self.tokenizer.eos_token_id})
-        self.thinking = ThinkingMarkers(*(tuple(self.encode(marker)) for marker in ("<think>", "</think>")))
+        start, end = (tuple(self.encode(marker)) for marker in ("<think>", "</think>"))
+        self.thinking: ThinkingMarkers | None = ThinkingMarkers(start, end)
         self._after: dict[tuple[int, ...], Counter[int]] = defaultdict(Counter)
-        # A text ends where two paragraphs of different kinds meet: at each heading.
+        # Each heading ends a text.
         sections = [self.encode(section) for section in text.split("\n\n# ")]
         for ids in sections:
             for n, token in enumerate(tokens := [*ids, self.tokenizer.eos_token_id]):
