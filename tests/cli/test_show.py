@@ -67,25 +67,25 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 def test_a_project_is_shown_with_its_case_as_gist_page_and_data(run: Run, tmp_path: Path) -> None:
     done = run("show", "--steps", "6", "--json", "data.json")
     assert (done.exit_code, done.stderr) == (0, "")
-    assert "acted at 6 of 6 steps" in done.stdout and "toy" in done.stdout
+    assert "acted on 6 of 6 tokens" in done.stdout and "toy" in done.stdout
     data = json.loads((tmp_path / "data.json").read_text())
     assert data["schema"] == "lpkit-show/1" and data["names"] == ["mine"]
     assert json.loads(data["case"])["extra_args"] == {"bias": 9.0}
-    assert "acted at 6 of 6 steps" in (tmp_path / "lpkit-show.html").read_text()
+    assert "acted on 6 of 6 tokens" in (tmp_path / "lpkit-show.html").read_text()
 
 
 def test_the_steps_of_a_document_are_shown_one_by_one_before_the_targets(run: Run, tmp_path: Path) -> None:
     (tmp_path / "rules.json").write_text(RULES, encoding="utf-8")
     asked = ("--prompt", "There was a small", "--steps", "3", "--json", "-")
     data = json.loads(run("show", "mine", "--rules", "rules.json", *asked).stdout)
-    assert data["names"] == ["0 ban", "1 min_p", "mine"]
+    assert data["names"] == ["/0 ban", "/1 min_p", "mine"]
     assert data["receipts"][0]["first"] == 1 and data["receipts"][0]["banned"] == 3
     assert all(step["token"] != " town" for step in data["steps"][:1])
 
 
 def test_rules_try_is_show_with_rules(run: Run) -> None:
     done = run("rules", "try", RULES, "--steps", "2")
-    assert done.exit_code == 0 and "0 ban then 1 min_p" in done.stdout
+    assert done.exit_code == 0 and "/0 ban then /1 min_p" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@ const panel = document.getElementById("step");
 const tokens = [...document.querySelectorAll(".token")];
 
 const visible = (token) => token.replaceAll(" ", "\u00b7").replaceAll("\n", "\u23ce").replaceAll("\t", "\u21e5");
+const quoted = (token) => `\u201c${visible(token)}\u201d`;
 const percent = (share) => share === 0 ? "0" : share < 0.001 ? "<0.1 %" : `${(100 * share).toFixed(share < 0.1 ? 1 : 0)} %`;
 
 function element(tag, kind, ...content) {
@@ -15,8 +16,8 @@ function element(tag, kind, ...content) {
 function heading(stage) {
   const cell = element("th", "", stage.name);
   cell.scope = "col";
-  const banned = stage.banned ? `, bans ${stage.banned}: ${stage.examples.map(visible).join("  ")}` : "";
-  const moved = stage.name === "model" && stage.processor === null ? "" : `moves ${percent(stage.moved)}, `;
+  const banned = stage.banned ? `, bans ${stage.banned}: ${stage.examples.map(quoted).join(" ")}` : "";
+  const moved = stage.name === "model" && stage.processor === null ? "" : `shifts ${percent(stage.moved)}, `;
   cell.append(element("small", "", `${moved}entropy ${stage.entropy.toFixed(2)} bits${banned}`));
   return cell;
 }
@@ -41,8 +42,8 @@ function show(number, focus) {
   });
   if (focus) tokens[number].focus();
   const others = names.map((name, n) => [name, step.without[n]]).filter(([, token]) => token !== step.token);
-  const facts = [`Without processors, the same random numbers choose ${visible(step.plain)}.`,
-    ...others.map(([name, token]) => `Without ${name} alone: ${visible(token)}.`)];
+  const facts = [`Without processors, the same random numbers choose ${quoted(step.plain)}.`,
+    ...others.map(([name, token]) => `With only ${name} left out: ${quoted(token)}.`)];
   const before = [...prompt, ...steps.slice(0, number).map((other) => other.token)].slice(-24).join("");
   const table = element("table", "", element("thead", "", element("tr", "", element("th", "", "token"), ...step.stages.map(heading))));
   const order = step.tokens.map((_, nth) => nth).sort((a, b) => step.stages[0].probabilities[b] - step.stages[0].probabilities[a]);
@@ -50,12 +51,15 @@ function show(number, focus) {
     element("td", "", visible(step.tokens[nth])), ...step.stages.map((stage, at) => share(stage, step.stages[at - 1], nth))))));
   const scroll = element("div", "scroll", table);
   scroll.tabIndex = 0;
-  panel.replaceChildren(element("h3", "", `Token ${number + 1} of ${steps.length}: ${visible(step.token)}`),
+  panel.replaceChildren(element("h3", "", `Token ${number + 1} of ${steps.length}: ${quoted(step.token)}`),
     element("p", "", facts.join(" ")), element("p", "before", `\u2026${before}`), scroll);
 }
 
 tokens.forEach((token, number) => {
-  token.onclick = () => show(number, false);
+  token.onclick = () => {
+    show(number, false);
+    if (matchMedia("(max-width: 700px)").matches) panel.scrollIntoView({ block: "nearest" });
+  };
   token.onkeydown = (event) => {
     const to = { ArrowRight: number + 1, ArrowLeft: number - 1, Home: 0, End: steps.length - 1 }[event.key];
     if (to === undefined || !steps[to]) return;

@@ -11,7 +11,7 @@ from xml.etree import ElementTree as ET
 
 from lpkit_conformance.report import drawing, terminal
 from lpkit_conformance.report.markup import Markup, add, fill, in_page, label, text_of
-from lpkit_conformance.show.results import Compared, Receipt, Show, StepView
+from lpkit_conformance.show.results import Compared, ProcessorReceipt, Show, StepView
 
 TOY = "The model is a toy: it counts which words follow which in a short text. It shows what a rule does, not how well."
 
@@ -21,13 +21,18 @@ LEFT, WIDTH, ROW, GAP = 110.0, 880.0, 44.0, 14.0
 LONGEST = 400
 """Characters of a reply on a terminal."""
 
-SHADE = 0.02
-"""Probability that the strip's shade makes visible at least."""
+LEAST_SHADED = 0.01
+"""Probability whose shift shades a token."""
 
 
 def visible(token: str) -> str:
     """Return a token with its spaces and line breaks made visible."""
     return token.replace(" ", "\u00b7").replace("\n", "\u23ce").replace("\t", "\u21e5")
+
+
+def quoted(token: str) -> str:
+    """Return a token as it is named in a sentence."""
+    return f"\u201c{visible(token)}\u201d"
 
 
 # -- terminal ------------------------------------------------------------------------------------------------------
@@ -40,7 +45,8 @@ def show(shown: Show, page: Path | None, file: IO[str]) -> None:
 
 def _lines(shown: Show, page: Path | None) -> Iterator[terminal.Line]:
     yield _title(shown), "bold"
-    yield from ((f"  {line}", "dim") for line in _facts(shown))
+    if shown.model:
+        yield from ((f"  {line}", "dim") for line in (_facts(shown), shown.case))
     if shown.steps:
         yield from ("", *_replies(shown), "")
     rows = [(f"  {receipt.name}", receipt.said) for receipt in shown.receipts if shown.steps]
@@ -68,9 +74,11 @@ def _parting(shown: Show) -> str:
     if shown.parted is None:
         return "Without processors, the same random numbers give the same reply."
     step = shown.steps[shown.parted - 1]
-    blamed = [r.name for n, r in enumerate(shown.receipts) if step.without[n] == step.plain]
+    blamed = [name for name, token in zip(shown.names, step.without, strict=True) if token == step.plain]
     by = f" because of {' and '.join(blamed)}" if blamed else " because of several processors together"
-    return f"They part at token {shown.parted}: {step.token!r} in place of {step.plain!r}{by}."
+    parts = [n for n, t in zip(shown.names, step.without, strict=True) if n not in blamed and t != step.token]
+    also = f" ({' and '.join(parts)} had a part in it)" if blamed and parts else ""
+    return f"They part at token {shown.parted}: {quoted(step.token)} in place of {quoted(step.plain)}{by}{also}."
 
 
 def _against_first(other: Compared) -> str:
@@ -78,17 +86,15 @@ def _against_first(other: Compared) -> str:
         return other.problem
     if other.parted is None:
         return "the same reply"
-    return f"parts at token {other.parted}: {other.reply[other.parted - 1]!r}"
+    return f"parts at token {other.parted}: {quoted(other.reply[other.parted - 1])}"
 
 
 def _title(shown: Show) -> str:
     return " then ".join(shown.names) or "no processor"
 
 
-def _facts(shown: Show) -> Iterator[str]:
-    if shown.model:
-        yield f"{shown.model} on {shown.host.upper()}, seed {shown.seed}, against {shown.judged_with}"
-        yield shown.case
+def _facts(shown: Show) -> str:
+    return f"{shown.model} on {shown.host.upper()}, seed {shown.seed}, against {shown.judged_with}"
 
 
 # -- page ----------------------------------------------------------------------------------------------------------
@@ -103,8 +109,8 @@ def write(shown: Show, file: IO[str]) -> None:
     values = {
         "style": Markup("".join(sheet.read_text(encoding="utf-8") for sheet in sheets)),
         "title": _title(shown),
-        "facts": list(_facts(shown)),
-        "toy": TOY if shown.toy else "",
+        "facts": [_facts(shown), TOY * shown.toy] if shown.model else [],
+        "case": shown.case,
         "problem": shown.problem,
         "count": len(shown.steps),
         "receipts": receipts if shown.steps else [],
@@ -137,7 +143,7 @@ def _parted(tokens: Sequence[str], parted: int | None) -> list[dict[str, str]]:
     return [{"text": text, "kind": "other" if parted and n >= parted else ""} for n, text in enumerate(tokens, 1)]
 
 
-def _receipt(receipt: Receipt, number: int) -> dict[str, Any]:
+def _receipt(receipt: ProcessorReceipt, number: int) -> dict[str, Any]:
     return {"hue": f"hue{number % drawing.HUES}", "name": receipt.name, "said": receipt.said}
 
 
@@ -146,13 +152,13 @@ def _token(step: StepView, number: int, shown: Show) -> dict[str, Any]:
     most = max(moved, default=0.0)
     marks = [name for name, marked in (("forced", step.forced), ("prevented", step.prevented)) if marked]
     marks += ["changed"] if step.token != step.plain else []
-    said = f"{visible(step.token)}, moved {most:.0%}" + (f", would be {visible(step.plain)}" if marks else "")
+    said = f"{quoted(step.token)}, shifted {most:.0%}" + (f", would be {quoted(step.plain)}" if marks else "")
     return {
         "number": number,
         "text": step.token.replace("\n", "\u23ce"),
         "breaks": "\n" in step.token,
         "kind": " ".join([f"hue{moved.index(most) % drawing.HUES}" if most else "", *marks]),
-        "shade": f"{SHADE + (1 - SHADE) * most:.2f}" if most > SHADE / 2 else "0",
+        "shade": f"{most**0.5:.2f}" if most > LEAST_SHADED else "0",
         "title": said,
     }
 
@@ -160,7 +166,7 @@ def _token(step: StepView, number: int, shown: Show) -> dict[str, Any]:
 def _chart(shown: Show) -> ET.Element:
     """Draw the probability that each processor moved, and the entropy before and after, step by step."""
     root = ET.Element("svg", {"class": "chart", "role": "img"})
-    text_of(root, "title", "Probability moved by each processor, and entropy, by step")
+    text_of(root, "title", "Probability shifted by each processor, and entropy, by token")
     width = WIDTH / len(shown.steps)
     for number, name in enumerate(shown.names):
         bottom = (number + 1) * (ROW + GAP)
@@ -181,5 +187,7 @@ def _chart(shown: Show) -> ET.Element:
             for n, step in enumerate(shown.steps)
         ]
         add(root, "polyline", f"entropy {kind}", points=" ".join(points))
-    root.set("viewBox", f"0 0 {LEFT + WIDTH + 4:g} {bottom + 6:g}")
+    for number, x in {1: LEFT, len(shown.steps): LEFT + WIDTH - width}.items():
+        label(root, "axis", x, bottom + 16, f"token {number}" if number == 1 else str(number))
+    root.set("viewBox", f"0 0 {LEFT + WIDTH + 24:g} {bottom + 20:g}")
     return root

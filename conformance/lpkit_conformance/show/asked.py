@@ -18,7 +18,7 @@ from lpkit_conformance.settings.cases import Case, knows_field
 from lpkit_conformance.settings.derived import derived_cases
 from lpkit_conformance.settings.hosts import RUNNER_HOSTS, hosts_of
 from lpkit_conformance.show.model import load
-from lpkit_conformance.show.playing import SAMPLING, Comparison, Processor
+from lpkit_conformance.show.playing import SAMPLING, Lockstep, Processor
 from lpkit_conformance.subject.plugin import Plugin
 from lpkit_conformance.suite.load_failures import load_failure
 
@@ -62,9 +62,9 @@ class Asked:
             "names": [processor.name for processor in self.processors],
         }
 
-    def comparison(self) -> Comparison:
+    def lockstep(self) -> Lockstep:
         """Return the runs of the request."""
-        return Comparison(self.host, self.model, self.case.params, self.prompt, self.processors)
+        return Lockstep(self.host, self.model, self.case.params, self.prompt, self.processors)
 
 
 def _plugin(item: dict[str, Any], standin: bool) -> Plugin:
@@ -121,10 +121,10 @@ def _steps(text: str, params: SamplingParams) -> list[Processor]:
         steps = Policy.here().steps({"rules": text})
     except ValueError as error:
         raise UsageError(str(error)) from None
-    return [_step(number, step, params.temperature < GREEDY_EPSILON) for number, step in enumerate(steps)]
+    return [_step(step, params.temperature < GREEDY_EPSILON) for step in steps]
 
 
-def _step(number: int, step: DocumentStep, greedy: bool) -> Processor:
+def _step(step: DocumentStep, greedy: bool) -> Processor:
     skipped = greedy and RULES[step.rule].processor.stage == "sampling"
 
     def edit(params: SamplingParams) -> SamplingParams:
@@ -132,4 +132,4 @@ def _step(number: int, step: DocumentStep, greedy: bool) -> Processor:
         own.extra_args = None if skipped else dict(step.args)
         return own
 
-    return Processor(f"{number} {step.rule}", step.lane, edit, SAMPLING if skipped else "")
+    return Processor(f"{step.place} {step.rule}", step.lane, edit, SAMPLING if skipped else "")

@@ -25,7 +25,7 @@ def work(parent: Parent) -> None:
     try:
         asked = Asked(job, judged_with.startswith(STANDIN))
         parent.tell("begun", **asked.facts())
-        comparison = asked.comparison()
+        comparison = asked.lockstep()
         parent.tell("plain", plain=[asked.model.text(token) for token in comparison.plain])
         for step in comparison.steps():
             parent.tell("step", step=encode(step))

@@ -132,7 +132,7 @@ class _Source(LogitsSource):
         ).clone()
 
 
-class Run:
+class Playing:
     """The request in an engine of its own.
 
     Args:
@@ -183,10 +183,10 @@ class Run:
         return int(result.sampled[0]), result.raw
 
 
-class Comparison:
+class Lockstep:
     """A request with all processors, without each of them, and without any.
 
-    Args: as of :class:`Run`.
+    Args: as of :class:`Playing`.
 
     Attributes:
         plain: the reply without processors.
@@ -207,8 +207,8 @@ class Comparison:
         self._stops = {*params().all_stop_token_ids, *(() if ignore_eos else model.eos)}
         everything = dict(enumerate(processors))
 
-        def run(chosen: Mapping[int, Processor]) -> Run:
-            return Run(host, model, params, prompt, chosen)
+        def run(chosen: Mapping[int, Processor]) -> Playing:
+            return Playing(host, model, params, prompt, chosen)
 
         alone = run({})
         self.plain: list[int] = []
@@ -254,7 +254,9 @@ class Comparison:
         )
 
     def _stage(self, stage: Any, before: torch.Tensor, after: torch.Tensor, ids: Sequence[int]) -> StageView:
-        was, now = before.double().softmax(-1), after.double().softmax(-1)
+        # A row without any token has no distribution: its probabilities are 0.
+        was, now = (logits.double().softmax(-1).nan_to_num(0.0) for logits in (before, after))
+        moved = float((was - now).abs().sum()) / 2 if now.any() else float(was.any())
         banned = (after.isneginf() & ~before.isneginf()).nonzero().flatten()
         likely = banned[was[banned].argsort(descending=True)[:EXAMPLES]].tolist()
         positive = now[now > 0]
@@ -264,7 +266,7 @@ class Comparison:
         return StageView(
             stage if number is None else self._processors[number].name,
             number,
-            round(float((was - now).abs().sum()) / 2, 6),
+            round(moved, 6),
             round(float(-(positive * positive.log2()).sum()) + 0.0, 4),
             len(banned),
             tuple(map(self._model.text, likely)),

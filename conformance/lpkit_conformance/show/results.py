@@ -65,7 +65,7 @@ class StepView:
 
 
 @dataclass(frozen=True)
-class Receipt:
+class ProcessorReceipt:
     """The effect of a processor on the request.
 
     Attributes:
@@ -76,6 +76,7 @@ class Receipt:
         first, last: numbers of the first and the last such step, from 1; None if there is none.
         banned: tokens that it made impossible, summed over the steps.
         chose: numbers of the steps at which another token would have been chosen without it.
+        emptied: numbers of the steps at which it left no token.
         note: why it never acted; empty if it acted.
     """
 
@@ -87,6 +88,7 @@ class Receipt:
     last: int | None
     banned: int
     chose: tuple[int, ...]
+    emptied: tuple[int, ...]
     note: str = ""
 
     @property
@@ -94,14 +96,19 @@ class Receipt:
         """The receipt as a sentence."""
         if not self.acted:
             return f"never acted: {self.note}"
-        when = f"at step {self.first}" if self.first == self.last else f"between steps {self.first} and {self.last}"
-        text = f"acted at {self.acted} of {self.steps} steps, {when}; moved {self.moved:.0%} on average"
+        when = f"token {self.first}" if self.first == self.last else f"from token {self.first} to {self.last}"
+        text = f"acted on {self.acted} of {self.steps} tokens ({when}); shifted {self.moved:.0%} of the probability"
+        text += " on average" * (self.acted > 1)
         if self.banned:
-            count = round(self.banned / self.acted)
-            text += f"; banned {count or 'less than 1'} token{'s' * (count > 1)} a step"
+            mean = self.banned / self.acted
+            few = f"{self.banned} ban{'s' * (self.banned > 1)} in all"
+            text += f"; banned {mean:,.0f} candidates each time" if mean >= 10 else f"; {few}"
+        if self.emptied:
+            text += f"; left nothing to choose from at token {', '.join(map(str, self.emptied[:3]))}"
         if not self.chose:
-            return f"{text}; never changed the chosen token"
-        return f"{text}; changed the chosen token at {len(self.chose)}, first at step {self.chose[0]}"
+            return f"{text}; changed no token"
+        changed = "1 token" if len(self.chose) == 1 else f"{len(self.chose)} tokens"
+        return f"{text}; changed {changed}, the first is token {self.chose[0]}"
 
 
 @dataclass(frozen=True)
@@ -119,7 +126,7 @@ class Compared:
     value: str
     reply: tuple[str, ...]
     parted: int | None
-    receipts: tuple[Receipt, ...]
+    receipts: tuple[ProcessorReceipt, ...]
     problem: str
 
 
@@ -166,14 +173,14 @@ class Show:
         return tuple(step.token for step in self.steps)
 
     @property
-    def receipts(self) -> tuple[Receipt, ...]:
+    def receipts(self) -> tuple[ProcessorReceipt, ...]:
         """A receipt for each processor."""
         return tuple(self._receipt(number) for number in range(len(self.names)))
 
-    def _receipt(self, number: int) -> Receipt:
+    def _receipt(self, number: int) -> ProcessorReceipt:
         seen = [(n, stage) for n, step in enumerate(self.steps, 1) if (stage := step.of(number))]
         acting = [(n, stage) for n, stage in seen if stage.moved > MOVED]
-        return Receipt(
+        return ProcessorReceipt(
             self.names[number],
             len(acting),
             len(self.steps),
@@ -182,6 +189,7 @@ class Show:
             acting[-1][0] if acting else None,
             sum(stage.banned for _, stage in seen),
             tuple(n for n, step in enumerate(self.steps, 1) if step.without[number] != step.token),
+            tuple(n for n, stage in seen if stage.banned and not any(stage.ranks)),
             "" if acting else self._why_never(number, called=bool(seen)),
         )
 

@@ -57,8 +57,8 @@ class Tags(HTMLParser):
 
 def test_the_page_names_the_processor_that_changed_the_reply_the_token_and_the_other_token() -> None:
     text = Tags(page(shown())).text
-    assert "They part at token 2: ' sea' in place of ' land' because of two." in text
-    assert "acted at 1 of 3 steps, at step 2; moved 40% on average; banned 7 tokens a step" in text
+    assert "They part at token 2: \u201c\u00b7sea\u201d in place of \u201c\u00b7land\u201d because of two." in text
+    assert "acted on 1 of 3 tokens (token 2); shifted 40% of the probability; 7 bans in all" in text
     assert "never acted: it declined the request at admission" in text
     assert "toy" in text
 
@@ -72,7 +72,7 @@ def test_other_values_have_their_reply_and_the_token_where_it_parts() -> None:
     file = io.StringIO()
     report.show(replace(base, compared=compared), None, file)
     for said in (Tags(page(replace(base, compared=compared))).text, file.getvalue()):
-        assert "top=2: parts at token 2: '<b>'" in said and "top=3: the same reply" in said
+        assert "top=2: parts at token 2: \u201c<b>\u201d" in said and "top=3: the same reply" in said
 
 
 def test_the_terminal_says_the_same() -> None:

@@ -84,5 +84,5 @@ def test_without_a_case_the_declared_parameters_give_one() -> None:
 def test_rules_about_probabilities_leave_a_greedy_request_alone_as_the_plugin_does() -> None:
     rules = '[{"rule": "min_p", "threshold": 0.5}, {"rule": "ban", "phrases": [5]}]'
     steps = asked(rules=rules, case='{"temperature": 0}').processors
-    assert [step.name for step in steps] == ["0 min_p", "1 ban"]
+    assert [step.name for step in steps] == ["/0 min_p", "/1 ban"]
     assert "greedy" in steps[0].note and not steps[1].note

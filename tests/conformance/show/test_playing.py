@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 import torch
 from lpkit.sampling_params import SamplingParams
 from lpkit_conformance.show.model import Toy
-from lpkit_conformance.show.playing import Comparison, Processor
+from lpkit_conformance.show.playing import Lockstep, Processor
 from lpkit_conformance.show.results import Show
 
 MODEL = Toy()
@@ -76,11 +77,20 @@ class Late(Harmless):
         return logits
 
 
+class Empties(lpkit.LogitsProcessor):
+    """Leaves no token at the third step."""
+
+    history = "length"
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        return logits.masked_fill_((rows.output_len == 2).unsqueeze(1), -math.inf)
+
+
 def played(*classes: type, host: str = "v2", count: int = 24, **fields: Any) -> Show:
     """Return what is shown of a request with these processors."""
     fields = {"extra_args": {"harm_at": 3, "harm_token": 4}, "max_tokens": count, "seed": 0, **fields}
     processors = [Processor(cls.__name__, cls) for cls in classes]
-    played = Comparison(host, MODEL, lambda: SamplingParams(**fields), MODEL.encode(MODEL.prompt), processors)
+    played = Lockstep(host, MODEL, lambda: SamplingParams(**fields), MODEL.encode(MODEL.prompt), processors)
     steps = tuple(played.steps())
     names = tuple(processor.name for processor in processors)
     return Show(names=names, notes=played.notes(), steps=steps, plain=tuple(map(MODEL.text, played.plain)))
@@ -114,6 +124,14 @@ def test_a_processor_that_never_acts_is_said_to_and_why(host: str, cls: type, fi
     shown = played(cls, host=host, count=4, **fields)
     assert shown.receipts[0].said.startswith("never acted: ") and why in shown.receipts[0].said
     assert shown.parted is None and shown.plain == tuple(step.token for step in shown.steps)
+
+
+def test_a_processor_that_leaves_no_token_is_said_to_and_numbers_stay_finite() -> None:
+    shown = played(Empties, count=3, ignore_eos=True)
+    assert shown.receipts[0].said.endswith(
+        "left nothing to choose from at token 3; changed 1 token, the first is token 3"
+    )
+    json.dumps(shown.to_json(), allow_nan=False)
 
 
 def test_a_greedy_request_skips_the_sampling_stage_on_v1() -> None:
@@ -163,7 +181,7 @@ def test_two_processors_of_which_either_suffices_are_both_shown_to_act() -> None
 def test_the_toy_thinks_between_markers_that_the_engine_knows(host: str) -> None:
     params = SamplingParams(max_tokens=5, seed=0, thinking_token_budget=3)
     prompt = MODEL.encode("User: What is two and two?\nAssistant: <think>")
-    steps = tuple(Comparison(host, MODEL, params.clone, prompt, []).steps())
+    steps = tuple(Lockstep(host, MODEL, params.clone, prompt, []).steps())
     assert [step.stages[-1].name for step in steps].index("thinking_token_budget") == 3
     assert steps[3].token == "</think>"
 
