@@ -77,7 +77,7 @@ class _LastStep:
 
 
 class V1History:
-    """Device copies of a processor's histories, one buffer row for each slot.
+    """Device copies of a processor's histories, one buffer row for each slot and one for nobody.
 
     Args:
         slots: how many requests can hold a slot.
@@ -88,12 +88,12 @@ class V1History:
     def __init__(self, slots: int, device: torch.device, keep_tokens: bool) -> None:
         self._device = device
         self._keep = keep_tokens
-        self._buffer = torch.zeros(slots, 0, dtype=torch.int64, device=device)
+        self._buffer = torch.zeros(slots + 1, 0, dtype=torch.int64, device=device)  # the last: rows of other requests
         self._staged = [0] * slots  # tokens of each slot that the buffer holds, without what readers stored since
         self._last = [PLACEHOLDER] * slots  # the last of them, to notice a list that was rewritten
         self._left: set[int] = set()  # slots whose requests left since the last step
         self._width = 0
-        self._prompts = Table(slots + 1, 1, torch.int64, 0, device)  # the last: rows of other requests
+        self._prompts = Table(slots + 1, 1, torch.int64, 0, device)
         self._outboxes: dict[int, Outbox] = {}  # by the number of rows
         self._step: _LastStep | None = None
 

@@ -110,7 +110,7 @@ class V1Binding:
             self._located = sent(torch.from_numpy(np.array(located, dtype=np.int64)), self._device).unbind()
         (index, slots), history = self._located, None
         if self._history is not None:
-            _, texts, waiting = self._history.texts(self._own, logits.shape[0], "rows")
+            places, texts, waiting = self._history.texts(self._own, logits.shape[0], "rows")
             if waiting:
                 self._warn()
                 keep = [number for number, (row, _) in enumerate(self._own) if row not in waiting]
@@ -119,9 +119,7 @@ class V1Binding:
                 numbers = sent(torch.tensor(keep), self._device)
                 index, slots = index[numbers], slots[numbers]
             if texts.kind:
-                all_rows = index.shape == texts.last.shape
-                last, newest = (item if all_rows else item[index] for item in (texts.last, texts.drafts))
-                texts.held[slots, last] = newest
+                texts.held[places, texts.last] = texts.drafts
             history = History(texts._replace(kind=0), index, slots, self._declared == "tokens")
         whole = slots.shape[0] == logits.shape[0]  # both are in row order, so equal counts mean equal rows
         return Rows(index, slots, history, self._declared, self._admission.temperature, whole)

@@ -91,7 +91,7 @@ def test_a_recorded_step_is_judged_too_and_a_step_in_python_says_why(host: str) 
 
 
 def columns_stay_at_home(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(BySlot, "_record", lambda self: [("mask_far_below_top_", (torch.ones(99, 1), None))])
+    patch.setattr(BySlot, "_record", lambda self: [("mask_far_below_top_", (torch.ones(99, 1), None), False)])
 
 
 @pytest.mark.parametrize("defect", [nobody_is_asked_for, columns_stay_at_home])
