@@ -125,7 +125,7 @@ def test_who_waits_for_a_child_of_its_own_has_the_limit_of_that_wait() -> None:
 
 
 def test_starting_may_take_longer_than_the_limit() -> None:
-    assert len(said("tells", [1], seconds=0.01)) == 1
+    assert len(said("tells", [1], seconds=0.05)) == 1
 
 
 @pytest.mark.skipif(os.name == "nt", reason="signals")
