@@ -25,11 +25,11 @@ def work(parent: Parent) -> None:
     try:
         asked = Asked(job, judged_with.startswith(STANDIN))
         parent.tell("begun", **asked.facts())
-        comparison = asked.lockstep()
-        parent.tell("plain", plain=[asked.model.text(token) for token in comparison.plain])
-        for step in comparison.steps():
+        lockstep = asked.lockstep()
+        parent.tell("plain", plain=[asked.model.text(token) for token in lockstep.plain])
+        for step in lockstep.steps():
             parent.tell("step", step=encode(step))
-            parent.tell("notes", notes=comparison.notes())
+            parent.tell("notes", notes=lockstep.notes())
     except UserError as error:
         parent.tell("problem", problem=str(error))
     except PluginError as error:

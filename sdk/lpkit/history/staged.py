@@ -42,7 +42,7 @@ class _LastStep:
     """The rows of the last step, and for each what comes next if its output grows by one token.
 
     Attributes:
-        own: as :meth:`V1History.texts` gets it.
+        reader, own: as :meth:`V1History.texts` gets them.
         wanted: the request of each row; None where there is none.
         unripe: rows that must be looked at in the next step: without output, or not complete.
         outbox, places, texts: memory that a step's numbers are sent to, and what is returned.
@@ -72,8 +72,8 @@ class _LastStep:
 
     @property
     def by_row(self) -> tuple[list[Any], ...]:
-        lists = self.entries, self.slots, self.before, self.outputs, self.grow, self.due, self.last, self.newest
-        return lists
+        """The lists with an element for each row that :meth:`V1History._nobody` has, too."""
+        return self.entries, self.slots, self.before, self.outputs, self.grow, self.due, self.last, self.newest
 
 
 class V1History:
