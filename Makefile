@@ -164,6 +164,7 @@ types: MYPY = $(CURDIR)/$(BIN)/python -m mypy --cache-dir $(CURDIR)/.mypy_cache
 types: $(VENV)/.installed ## check types, strictly
 	$(BIN)/python -m mypy
 	$(BIN)/python -m mypy tests/sdk/typed/good.py tests/sdk/typed/wrong.py
+	$(BIN)/python -m mypy --config-file tests/mypy.ini --cache-dir .mypy_cache/tests
 	@# Scaffolded projects; the tests of a baked workflow type one of the style "processor".
 	rm -rf build/typed
 	$(NEW) my-req --style request

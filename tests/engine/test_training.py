@@ -14,7 +14,7 @@ from lpkit.sampling_params import SamplingParams
 from lpkit_conformance.engine.process import EngineProcess
 from lpkit_conformance.engine.tiny import EngineSettings
 from lpkit_conformance.engine_checks.asks import Ask
-from lpkit_conformance.show.playing import Part, Processor, Run
+from lpkit_conformance.show.playing import Part, Playing, Processor
 
 pytestmark = pytest.mark.engine
 
@@ -108,7 +108,7 @@ def test_lpkit_show_looks_at_vllms_distributions_before_and_after_the_stages(nam
     (cls, _, prompt, response, raw), _ = arguments(name, rollout)
     fields = {"max_tokens": 12, "seed": 0, **WANTED[name][1]}
     model: Any = Replayed(rollout.raw[name], len(prompt))
-    run = Run(rollout.runner, model, lambda: SamplingParams(**fields), prompt, {0: Processor("plugin", cls)})
+    run = Playing(rollout.runner, model, lambda: SamplingParams(**fields), prompt, {0: Processor("plugin", cls)})
     for n, token in enumerate(response):
         _, before = run.step(token)
         after = run.seen[-1][1] if run.seen else before

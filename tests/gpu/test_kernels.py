@@ -88,7 +88,7 @@ def test_the_same_top_choices_are_excluded(logits: torch.Tensor) -> None:
     def compute(device: torch.device) -> list[torch.Tensor]:
         given = [item.to(device) for item in (temperature, log_threshold, keep)]
         every = kernels.exclude_top_choices_(logits.clone().to(device), *given)
-        return [every, kernels.exclude_top_choices_(logits.clone().to(device), *given, where.to(device))]
+        return [every, kernels.exclude_top_choices_(logits.clone().to(device), *given, where=where.to(device))]
 
     assert same_bits(*on_both(compute))
 

@@ -73,7 +73,7 @@ def cut_in_torch(engine: Any) -> None:
     """V2's top-k and top-p by vLLM's own torch code: Triton's interpreter cannot run the kernel."""
     from vllm.v1.sample.ops.topk_topp_sampler import apply_top_k_top_p_pytorch
 
-    module = sys.modules[type(engine.model_runner.sampler).__module__]
+    module: Any = sys.modules[type(engine.model_runner.sampler).__module__]
     assert module.apply_top_k_top_p
     module.apply_top_k_top_p = apply_top_k_top_p_pytorch
 
