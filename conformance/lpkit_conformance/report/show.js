@@ -1,6 +1,7 @@
 const { names, prompt, steps } = JSON.parse(document.getElementById("data").textContent);
 const panel = document.getElementById("step");
 const tokens = [...document.querySelectorAll(".token")];
+const [plot, marker] = document.querySelectorAll(".chart .plot, .chart .marker");
 
 const visible = (token) => token.replaceAll(" ", "\u00b7").replaceAll("\n", "\u23ce").replaceAll("\t", "\u21e5");
 const quoted = (token) => `\u201c${visible(token)}\u201d`;
@@ -41,6 +42,7 @@ function show(number, focus) {
     token.tabIndex = n === number ? 0 : -1;
   });
   if (focus) tokens[number].focus();
+  marker.setAttribute("x", plot.x.baseVal.value + plot.width.baseVal.value * number / steps.length);
   const others = names.map((name, n) => [name, step.without[n]]).filter(([, token]) => token !== step.token);
   const facts = [`Without processors, the same random numbers choose ${quoted(step.plain)}.`,
     ...others.map(([name, token]) => `With only ${name} left out: ${quoted(token)}.`)];
@@ -68,6 +70,12 @@ tokens.forEach((token, number) => {
   };
 });
 if (steps.length) {
+  document.querySelector(".chart").onclick = (event) => {
+    const { left, width } = plot.getBoundingClientRect();
+    const number = Math.floor((event.clientX - left) / width * steps.length);
+    show(Math.min(Math.max(number, 0), steps.length - 1), false);
+    panel.scrollIntoView({ block: "nearest" });
+  };
   const telling = steps.findIndex((step) => step.token !== step.plain);
   show(Math.max(0, telling), false);
 }

@@ -49,8 +49,7 @@ def _lines(shown: Show, page: Path | None) -> Iterator[terminal.Line]:
         yield from ((f"  {line}", "dim") for line in (_facts(shown), shown.case))
     if shown.steps:
         yield from ("", *_replies(shown), "")
-    rows = [(f"  {receipt.name}", receipt.said) for receipt in shown.receipts if shown.steps]
-    yield from terminal.table(rows) if rows else ()
+    yield from terminal.table([(f"  {receipt.name}", receipt.said) for receipt in shown.receipts if shown.steps])
     for other in shown.compared:
         yield from ("", (f"  {other.value}: {_against_first(other)}", "bold"), f"  {_short(''.join(other.reply))}")
         yield from terminal.table([(f"  {receipt.name}", receipt.said) for receipt in other.receipts])
@@ -104,7 +103,6 @@ def write(shown: Show, file: IO[str]) -> None:
     """Write the page: one file, which needs no network."""
     folder = files(__package__)
     sheets = (folder / "html.css", folder / "drawing.css", folder / "show.css")
-    receipts = [_receipt(receipt, n) for n, receipt in enumerate(shown.receipts)]
     data = json.dumps({"names": shown.names, "prompt": shown.prompt, "steps": shown.to_json()["steps"]})
     values = {
         "style": Markup("".join(sheet.read_text(encoding="utf-8") for sheet in sheets)),
@@ -113,7 +111,7 @@ def write(shown: Show, file: IO[str]) -> None:
         "case": shown.case,
         "problem": shown.problem,
         "count": len(shown.steps),
-        "receipts": receipts if shown.steps else [],
+        "receipts": [_receipt(receipt, n) for n, receipt in enumerate(shown.receipts) if shown.steps],
         "reply": {
             "parting": "" if shown.problem else _parting(shown),
             "prompt": "".join(shown.prompt),
@@ -189,5 +187,7 @@ def _chart(shown: Show) -> ET.Element:
         add(root, "polyline", f"entropy {kind}", points=" ".join(points))
     for number, x in {1: LEFT, len(shown.steps): LEFT + WIDTH - width}.items():
         label(root, "axis", x, bottom + 16, f"token {number}" if number == 1 else str(number))
+    add(root, "rect", "plot", x=LEFT, y=0, width=WIDTH, height=bottom)
+    add(root, "rect", "marker", x=LEFT, y=0, width=max(width, 3), height=bottom)
     root.set("viewBox", f"0 0 {LEFT + WIDTH + 24:g} {bottom + 20:g}")
     return root

@@ -12,6 +12,7 @@ import pytest
 from browser import rendered
 from lpkit_conformance.report import formats
 from lpkit_conformance.report.markup import Markup, fill
+from lpkit_conformance.report.text import WORDS
 from lpkit_conformance.results import CheckResult, Finding, Report, TargetResult
 from lpkit_conformance.testing import compute_check
 
@@ -179,9 +180,11 @@ def test_a_browser_lays_the_page_out_without_scrolling_sideways(tmp_path, failed
     assert 'data-copies="Copy,Copy"' in measured
 
 
-def test_a_browser_shows_it_dark_where_its_user_wants_that(tmp_path, failed) -> None:
-    assert 'data-paper="rgb(255, 255, 255)"' in rendered(tmp_path, html(failed), MEASURE, 1280)
-    assert 'data-paper="rgb(23, 27, 34)"' in rendered(tmp_path, html(failed), MEASURE, 1280, dark=True)
+@pytest.mark.parametrize(("paper", "dark"), [("255, 255, 255", False), ("23, 27, 34", True)])
+def test_a_browser_shows_it_dark_where_its_user_wants_that_and_readable(tmp_path, failed, paper, dark) -> None:
+    every = [replace(failed, code=f"LP20{n}", status=status) for n, status in enumerate(WORDS)]
+    measured = rendered(tmp_path, html(*every), MEASURE, 1280, dark)
+    assert f'data-paper="rgb({paper})"' in measured and 'data-faint=""' in measured
 
 
 def test_the_page_shows_where_a_line_cannot_be_parsed(tmp_path: Path) -> None:

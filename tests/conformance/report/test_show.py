@@ -131,17 +131,35 @@ MEASURE = """
   all.focused = document.activeElement === tokens[2] && tokens[2].tabIndex === 0 && tokens[1].tabIndex === -1;
   tokens[0].click();
   all.third = heading();
+  const plot = document.querySelector('.plot').getBoundingClientRect();
+  const click = { bubbles: true, clientX: plot.left + 0.9 * plot.width };
+  document.querySelector('.chart').dispatchEvent(new MouseEvent('click', click));
+  all.fourth = heading();
+  const marked = document.querySelector('.marker').getBoundingClientRect();
+  all.marked = marked.left <= click.clientX && click.clientX <= marked.right;
   all.paper = getComputedStyle(document.querySelector('.overview')).backgroundColor;
   all.loaded = performance.getEntriesByType('resource').length;
 """
 
 
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
-def test_a_browser_shows_the_telling_token_first_and_keys_choose_others(tmp_path: Path, width: int, dark: bool) -> None:
+def test_the_telling_token_is_first_and_keys_or_the_chart_choose_others(tmp_path: Path, width: int, dark: bool) -> None:
     measured = rendered(tmp_path, page(shown(token=" </script> sea")), MEASURE, width, dark)
     assert 'data-overflows="false"' in measured and "data-problem" not in measured
     assert 'data-first="Token 2 of 3:' in measured
     assert 'data-rows="3"' in measured and 'data-columns="4"' in measured
     assert 'data-second="Token 3 of 3:' in measured and 'data-focused="true"' in measured
     assert 'data-third="Token 1 of 3:' in measured and 'data-loaded="0"' in measured
+    assert 'data-fourth="Token 3 of 3:' in measured and 'data-marked="true"' in measured
     assert f'data-paper="rgb({"23, 27, 34" if dark else "255, 255, 255"})"' in measured
+
+
+@pytest.mark.parametrize(("style", "faint"), [("", ""), (".facts { color: #999 }", "facts: 2.6")])
+def test_every_text_is_readable_on_its_colour_and_a_faint_one_is_found(tmp_path: Path, style: str, faint: str) -> None:
+    names = tuple("abcdefgh")
+    acting = [(stage("model", None, 0.0), stage(name, n, 1.0, 3)) for n, name in enumerate(names)]
+    steps = tuple(StepView(" x", " y", (" y",) * 8, (" x", " y", " z"), stages, False, True) for stages in acting)
+    many = page(Show("toy", names=names, notes=("",) * 8, steps=steps)).replace("</style>", f"{style}</style>")
+    for dark in (False, True)[: 1 if style else 2]:
+        assert f'data-faint="{faint}' in (measured := rendered(tmp_path, many, "", 1280, dark))
+        assert style or 'data-faint=""' in measured
