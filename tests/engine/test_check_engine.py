@@ -23,6 +23,7 @@ HOSTILE = ROOT / "tests" / "conformance" / "suspects" / "hostile.py"
 REASONING = json.dumps({"extra_args": {"end_after": 2}, "reasoning": {"start": [5], "end": [6, 7], "natural_end": [8]}})
 BIAS_CASE = json.dumps({"extra_args": {"bias": 2.5}})
 CODES = ("LP901", "LP902", "LP903", "LP904", "LP905")
+ON_V2 = (*CODES, "LP906")
 
 Ran = tuple[int, dict[str, Any]]
 
@@ -71,8 +72,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def runs(site: Path) -> dict[str, Future[Ran]]:
     """Two at a time: each keeps about one core busy."""
-    case, slots_case, whispers_case, rounds_case = (
-        json.dumps({"extra_args": {key: 7}}) for key in ("leaves_token", "keeps_token", "whispers_token", "rounds")
+    case, slots_case, whispers_case, rounds_case, drafts_case = (
+        json.dumps({"extra_args": {key: 7}})
+        for key in ("leaves_token", "keeps_token", "whispers_token", "rounds", "drafts_token")
     )
     probes = site / "engine_check_probes.py"
     with ThreadPoolExecutor(2) as pool:
@@ -84,6 +86,7 @@ def runs(site: Path) -> dict[str, Future[Ran]]:
                 check, f"{probes}:WhispersToSampled", "--case", whispers_case, "--host", "v2", cwd=site
             ),
             "rounds": pool.submit(check, f"{probes}:RoundsItsSums", "--case", rounds_case, "--host", "v2", cwd=site),
+            "drafts": pool.submit(check, f"{probes}:ForgetsDrafts", "--case", drafts_case, cwd=site),
             "reasons": pool.submit(
                 check, f"{PROBES / 'reads_reasoning.py'}:FavoursTheEnd", "--case", REASONING, "--host", "v1", cwd=site
             ),
@@ -104,7 +107,7 @@ def planted(runs: dict[str, Future[Ran]]) -> Ran:
 @pytest.mark.parametrize("host", ["v1", "v2"])
 def test_a_correct_plugin_passes_on_both_runners(host: str, correct: Ran) -> None:
     code, report = correct
-    assert statuses(report, host) == dict.fromkeys(CODES, "passed"), report
+    assert statuses(report, host) == dict.fromkeys(ON_V2 if host == "v2" else CODES, "passed"), report
     assert (code, report["verdict"]) == (0, "pass")
 
 
@@ -118,7 +121,7 @@ def test_the_report_says_which_runners_it_ran_on(correct: Ran) -> None:
 
 def test_nothing_but_the_engines_checks_runs(correct: Ran) -> None:
     _, report = correct
-    assert {item["code"] for item in report["checks"]} == set(CODES)
+    assert {item["code"] for item in report["checks"]} == set(ON_V2)
 
 
 def test_state_left_behind_by_a_move_fails_on_v1_once(planted: Ran) -> None:
@@ -141,7 +144,7 @@ def test_state_left_behind_by_a_move_fails_on_v1_once(planted: Ran) -> None:
 
 def test_a_plugin_for_v1_only_does_not_start_on_v2_and_the_engine_says_why(planted: Ran) -> None:
     _, report = planted
-    assert statuses(report, "v2") == {"LP901": "failed", **dict.fromkeys(CODES[1:], "blocked")}
+    assert statuses(report, "v2") == {"LP901": "failed", **dict.fromkeys(ON_V2[1:], "blocked")}
     assert "LeavesAtMoves is not a subclass of vllm" in result(report, "v2", "LP901")["message"]
 
 
@@ -163,6 +166,14 @@ def test_a_trace_of_its_neighbours_in_a_sampled_request_fails_on_v2(runs: dict[s
     assert "does not use the plugin" in where["request"]
     assert float(where["temperature"]) > 0
     assert int(where["output so far"].split()[0]) >= 2
+
+
+@pytest.mark.needs_release("0.32")
+def test_a_length_that_is_not_the_rows_fails_with_drafts_and_only_there(runs: dict[str, Future[Ran]]) -> None:
+    code, report = runs["drafts"].result()
+    assert code == 1
+    assert {item["code"] for item in report["checks"] if item["status"] == "failed"} == {"LP906"}
+    assert result(report, "v2", "LP906")["finding"]["where"]["output so far"] == "5 tokens"
 
 
 @pytest.mark.needs_release("0.31")

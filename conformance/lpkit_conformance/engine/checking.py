@@ -14,6 +14,7 @@ from typing import Any
 from lpkit_conformance.catalogue import chosen, inactive
 from lpkit_conformance.checks.base import Rule, judge
 from lpkit_conformance.codec import encode
+from lpkit_conformance.engine.drafted import NGRAM
 from lpkit_conformance.engine.losses import load_failure, location, short, unloadable
 from lpkit_conformance.engine.process import EngineProcess, ProcessLost, RemoteError, generate
 from lpkit_conformance.engine.requests import following
@@ -21,7 +22,7 @@ from lpkit_conformance.engine.sizes import engine_settings
 from lpkit_conformance.engine.tiny import EngineError, EngineSettings, import_vllm
 from lpkit_conformance.engine_checks.asks import Answer, Ask
 from lpkit_conformance.engine_checks.evidence import Evidence
-from lpkit_conformance.engine_checks.lp9_engine import LP901, LP902, LP904, LP905, EngineCheck
+from lpkit_conformance.engine_checks.lp9_engine import LP901, LP902, LP904, LP905, LP906, EngineCheck
 from lpkit_conformance.errors import EngineUnavailable
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.processes.supervise import START_SECONDS
@@ -40,7 +41,7 @@ NO_DRAFTS = "does not yet support: speculative method"
 """vLLM's error when the runner does not support the requested speculative method."""
 
 RUNNERS: tuple[Runner, ...] = (V1, V2)
-STEPS: tuple[type[EngineCheck], ...] = (LP901, LP902, LP905, LP904)
+STEPS: tuple[type[EngineCheck], ...] = (LP901, LP902, LP905, LP904, LP906)
 """The checks for which evidence is gathered, in this order."""
 
 
@@ -224,16 +225,19 @@ class _HostRun:
 
     # -- the checks ----------------------------------------------------------------------------------------------
 
+    @property
+    def _checks_to_run(self) -> Sequence[type[Rule]]:
+        return [check for check in chosen(self.job.plan, "vllm") if self.runner in check.hosts]
+
     def _checks(self) -> list[CheckResult]:
         """Gather evidence, then judge it."""
         evidence = self._evidence()
         if evidence is not None:
             self.hint = "" if evidence.acted else self._call("hint")
-        checks = chosen(self.job.plan, "vllm")
-        for check in checks:
+        for check in self._checks_to_run:
             if check.code not in self._results:
                 self._results[check.code] = self._judge(check, evidence)
-        results = [self._results[check.code] for check in checks]
+        results = [self._results[check.code] for check in self._checks_to_run]
         if evidence is not None and any(result.status == "failed" for result in results):
             self._require_exactness()
         return results
@@ -276,6 +280,8 @@ class _HostRun:
             with self._step(LP902):
                 evidence = Evidence(self.runner, self._call("make_workload"), location=self.survey["location"])
                 beside = evidence.workload.beside
+                if LP906 not in self._checks_to_run:
+                    evidence.workload = replace(evidence.workload, drafted=())
                 judged = tuple(ask for name, ask in evidence.workload.asks.items() if name not in beside)
                 evidence.alone = self._call("serve_alone", judged)
                 for batch in evidence.workload.batches:
@@ -295,9 +301,25 @@ class _HostRun:
         try:
             with self._step(LP904):
                 evidence.expected = self._call("reference", evidence.tokens(), evidence.workload.asks)
+            if evidence.workload.drafted:
+                with self._step(LP906):
+                    self._draft(evidence)
         except _Blamed:
             return None
         return evidence
+
+    def _draft(self, evidence: Evidence) -> None:
+        """Serve the requests with texts in an engine with drafts, unless vLLM or the plugin refuses these."""
+        settings = engine_settings(self.runner, self.job.plan)
+        try:
+            self._call("start", replace(settings, extra={"speculative_config": NGRAM}), True, seconds=self._start_limit)
+        except RemoteError as error:
+            who = self._refuses_drafts(error)
+            if who is None:
+                raise
+            evidence.undrafted = f"{who} refuses drafts ({short(error)})"
+        else:
+            evidence.drafted, evidence.drafts = self._call("serve_drafted", evidence.workload.drafted)
 
     def _serve(self, asks: Sequence[Ask]) -> dict[str, Answer]:
         """All of them mixed; of a trace also what the engine did of it."""
@@ -330,14 +352,19 @@ class _HostRun:
         try:
             runner_class: str = start(wanted, True)
         except RemoteError as error:
-            lacking = NO_DRAFTS in error.message
-            if not (lacking or error.kind == "ValueError") or "speculative_config" not in wanted.extra:
+            who = self._refuses_drafts(error)
+            if who is None or "speculative_config" not in wanted.extra:
                 raise
             rest = {name: value for name, value in wanted.extra.items() if name != "speculative_config"}
             runner_class = start(replace(wanted, extra=rest), True)
-            who = f"vLLM {self.survey['version']}" if lacking else "the plugin"
             self.notes.append(f"the engine runs without drafts: {who} refuses them ({short(error)})")
         return runner_class
+
+    def _refuses_drafts(self, error: RemoteError) -> str | None:
+        """The name of who refuses drafts by an error at the start; None: it is another error."""
+        if NO_DRAFTS in error.message:
+            return f"vLLM {self.survey['version']}"
+        return "the plugin" if error.kind == "ValueError" else None
 
     @contextmanager
     def _our_step(self, check: type[EngineCheck]) -> Iterator[None]:

@@ -189,7 +189,8 @@ def make_workload() -> Workload:
     else:
         made = workloads.make(_state.runner, cases, invariant, list(_refused()), plan.vocab_size, plan.seed)
     notes = (*_session().notes, *made.notes)  # a case that was derived, for example
-    return replace(made, batches=tuple(tuple(map(_writable, batch)) for batch in made.batches), notes=notes)
+    batches = tuple(tuple(map(_writable, batch)) for batch in made.batches)
+    return replace(made, batches=batches, drafted=tuple(map(_writable, made.drafted)), notes=notes)
 
 
 def _writable(ask: Ask) -> Ask:
@@ -218,6 +219,12 @@ def serve_trace(asks: tuple[Ask, ...]) -> tuple[dict[str, Answer], list[str]]:
         beyond_cpu.separate_decodes(runner)
     tap = recorders.listen(_state.runner, runner)
     return generate(asks), traced.met(trace, tap.steps)
+
+
+def serve_drafted(asks: tuple[Ask, ...]) -> tuple[dict[str, Answer], int]:
+    """The requests, mixed, and the number of tokens that were drafted for them."""
+    answers = generate(asks)
+    return answers, process.running().drafted.total()
 
 
 def _turns(lists: Sequence[Sequence[Case]]) -> Iterator[list[Case]]:

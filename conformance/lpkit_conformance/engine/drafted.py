@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 LOOKED_UP = ("ngram", "ngram_gpu")
 """Drafters without a model: those that a tiny engine has; V2 since 0.32."""
 
+NGRAM = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 1, "prompt_lookup_max": 3}
+"""Speculative decoding without a second model: drafts are looked up in what was written so far."""
+
 REFUSED = ("min_p", "logit_bias")
 """Arguments that vLLM refuses next to drafts."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -41,11 +42,13 @@ def follow(model_runner: Any, texts: Texts) -> None:
     sampler.forward = forward
 
 
-def follow_drafts(model_runner: Any, texts: Texts) -> None:
+def follow_drafts(model_runner: Any, texts: Texts) -> Counter[str]:
     """A V2 runner with a drafter takes tokens from ``texts`` from here on, and drafts as far as these say the same.
 
-    As :func:`follow`: logits are processed, a token is sampled and drafts are verified before that.
+    As :func:`follow`: logits are processed, a token is sampled and drafts are verified before that. Returns the number
+    of drafts so far by request, which grows.
     """
+    drafted: Counter[str] = Counter()
     states = model_runner.req_states
     sampler, verifier = model_runner.sampler, model_runner.rejection_sampler
     sample, verify = sampler.sample, verifier._verify
@@ -70,6 +73,7 @@ def follow_drafts(model_runner: Any, texts: Texts) -> None:
         for row, slot in enumerate(slots.tolist()):
             if text := rest(slot):
                 drafts = inputs[ends[row] + 1 : ends[row + 1]].tolist()
+                drafted[states.index_to_req_id[slot]] += len(drafts)
                 kept = text[: 1 + right(drafts, text)]
                 counts[row] = len(kept)
                 for n, token in enumerate(kept):
@@ -77,6 +81,7 @@ def follow_drafts(model_runner: Any, texts: Texts) -> None:
         return processed, sampled, counts
 
     sampler.sample, verifier._verify = sample_text, verify_text
+    return drafted
 
 
 def right(drafts: Sequence[int], text: Sequence[int]) -> int:

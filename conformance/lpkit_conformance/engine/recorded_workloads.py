@@ -11,12 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from lpkit_conformance.engine.drafted import NGRAM
 from lpkit_conformance.engine.tiny import EngineSettings
 from lpkit_conformance.engine_checks.asks import Ask
 from lpkit_conformance.vllm_api.runners import V1, V2, Runner
-
-_NGRAM = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 1, "prompt_lookup_max": 3}
-"""Speculative decoding without a second model: drafts are looked up in what was written so far."""
 
 
 @dataclass(frozen=True)
@@ -219,7 +217,7 @@ _V2 = (
         "drafts",
         "three n-gram drafts per request and step: rows behind rows, drafts that are right, wrong or left out, next to "
         "partial prefills and preemption",
-        _speculating(_NGRAM),
+        _speculating(NGRAM),
         _drafting(),
     ),
     RecordedWorkload(
@@ -227,7 +225,7 @@ _V2 = (
         "async",
         "drafts under asynchronous scheduling: the host bounds count the last step's drafts as right, and slots "
         "are freed a step late",
-        _speculating({**_NGRAM, "method": "ngram_gpu"}, async_scheduling=True),
+        _speculating({**NGRAM, "method": "ngram_gpu"}, async_scheduling=True),
         _drafting(),
     ),
 )

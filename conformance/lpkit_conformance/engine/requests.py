@@ -9,6 +9,7 @@ from dataclasses import replace
 from itertools import cycle, islice
 from typing import Any, NamedTuple
 
+from lpkit_conformance.engine.drafted import REFUSED
 from lpkit_conformance.engine_checks.asks import Answer, Ask, Workload
 from lpkit_conformance.settings.cases import FOREIGN_ARGS, Case
 from lpkit_conformance.vllm_api.runners import V1, V2, Runner
@@ -106,16 +107,18 @@ def make(
         for n, (text, args) in enumerate(bad[:MOST_BAD])
     ]
     both = {ask.request_id: ask for ask in (*tight, *waves)}
-    users = frozenset(name for name in both if name in maker.users)
     unjudged = frozenset(name for name, ask in both.items() if invariant and ask.params["temperature"] == 0)
+    drafted = tuple(maker.drafted()) if runner == V2 else ()
     company = tuple(ask for ask in waves if ask.params["temperature"] == 0 or "seed" in ask.params)[:4]
-    told = _told((tight, waves), users)
-    return Workload((tight, waves), users, unjudged, tuple(refused), company, told)
+    told = _told([batch for batch in (tight, waves, drafted) if batch], frozenset(maker.users))
+    return Workload((tight, waves), frozenset(maker.users), unjudged, tuple(refused), company, told, drafted=drafted)
 
 
 def _told(batches: Sequence[Sequence[Ask]], users: frozenset[str]) -> tuple[str, ...]:
     lines = []
-    for batch, what in zip(batches, ("prompts in pieces, preemption", "waves of short requests"), strict=True):
+    for batch, what in zip(
+        batches, ("prompts in pieces, preemption", "waves of short requests", "drafts"), strict=False
+    ):
         uses = sum(ask.request_id in users for ask in batch)
         lines.append(f"{batch[0].request_id}..{batch[-1].request_id}: {what}; {uses} of {len(batch)} use the plugin")
     return tuple(lines)
@@ -146,6 +149,26 @@ class _Maker:
             prompt = (*self.prompt(name, max(shape.prompt - len(own), 1)), *own)
             prompt = prompt[-(MAX_MODEL_LEN - tokens) :]
             yield Ask(name, prompt, params, shape.at, shape.abort_at, logits=True, text=text)
+
+    def drafted(self) -> Iterator[Ask]:
+        """Requests whose prompts hold their texts with errors, so that of a step's drafts none, some or all are right.
+
+        Greedy or sampled, with and without the plugin.
+        """
+        for n, tokens in enumerate((12, 9, 14, 7)):
+            name, uses = f"d{n}", n != 1
+            case = self._cases[n % len(self._cases)] if uses else None
+            if uses:
+                self.users.add(name)
+            loop = (case.output_token_ids if case else ()) or self.prompt(f"{name} text", 7)
+            text = tuple(islice(cycle(loop), tokens))
+            prompt = list(islice(cycle(loop), 2 * len(loop)))
+            for place in range(2, len(prompt), 4 + n % 3):
+                prompt[place] = self.prompt(f"{name} error {place}", 1)[0]
+            params = arguments(case, tokens, n % 2 == 0, n)
+            params = {key: value for key, value in params.items() if key not in REFUSED}
+            own = case.prompt_token_ids if case else ()
+            yield Ask(name, (*prompt, *own)[-(MAX_MODEL_LEN - tokens) :], params, 2 * n, logits=True, text=text)
 
     def _text(self, case: Case, tokens: int) -> tuple[int, ...]:
         """The output that the case names, repeated; empty if it names none."""

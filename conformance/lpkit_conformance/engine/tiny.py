@@ -15,6 +15,7 @@ import importlib.util
 import os
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
@@ -194,6 +195,7 @@ class TinyEngine:
         vllm = importlib.import_module("vllm")
         self._sampling_params = vllm.SamplingParams
         self._texts: dict[str, tuple[int, ...]] | None = None
+        self.drafted: Counter[str] = Counter()
         self.settings = settings
         arguments: dict[str, Any] = {
             "skip_tokenizer_init": True,
@@ -243,7 +245,10 @@ class TinyEngine:
     def follow_texts(self) -> None:
         """Let requests follow ``Ask.text``: on V1, and with drafts; otherwise V2 does by ``following.replay``."""
         self._texts = {}
-        (following.follow if self.settings.runner == V1 else following.follow_drafts)(self.model_runner, self._texts)
+        if self.settings.runner == V1:
+            following.follow(self.model_runner, self._texts)
+        else:
+            self.drafted = following.follow_drafts(self.model_runner, self._texts)
 
     def submit(self, ask: Ask) -> str | None:
         """Send a request; the engine's reason when it is refused, else None."""

@@ -56,6 +56,7 @@ class Workload:
         told: what happens, in a line each, for a report.
         beside: requests that are served in the batch only.
         notes: what is not as it was recorded, in sentences.
+        drafted: requests with texts that a drafter finds in their prompts in part, for an engine with drafts.
     """
 
     batches: tuple[tuple[Ask, ...], ...]
@@ -66,7 +67,8 @@ class Workload:
     told: tuple[str, ...]
     beside: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
+    drafted: tuple[Ask, ...] = ()
 
     @property
     def asks(self) -> dict[str, Ask]:
-        return {ask.request_id: ask for batch in self.batches for ask in batch}
+        return {ask.request_id: ask for batch in (*self.batches, self.drafted) for ask in batch}

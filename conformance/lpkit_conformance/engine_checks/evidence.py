@@ -57,7 +57,10 @@ class Evidence:
         alone, mixed: answers with processed logits, by request.
         company: answers of the requests that were served beside those with bad arguments.
         refused: answers of the latter.
-        expected: the requests of ``mixed``, with their tokens, in the reference runtime.
+        drafted: answers of the workload's requests for an engine with drafts.
+        drafts: number of tokens that were drafted there.
+        undrafted: why there is no such engine.
+        expected: the requests of ``mixed`` and ``drafted``, with their tokens, in the reference runtime.
         location: ``file:line`` where the plugin gets new requests.
     """
 
@@ -67,6 +70,9 @@ class Evidence:
     mixed: dict[str, Answer] = field(default_factory=dict)
     company: dict[str, Answer] = field(default_factory=dict)
     refused: dict[str, Answer] = field(default_factory=dict)
+    drafted: dict[str, Answer] = field(default_factory=dict)
+    drafts: int = 0
+    undrafted: str = ""
     expected: dict[str, Expected] = field(default_factory=dict)
     location: str = ""
 
@@ -75,8 +81,10 @@ class Evidence:
         return any(item.acted for item in self.expected.values())
 
     def tokens(self) -> dict[str, list[int]]:
-        """Output of the requests that ran to their end."""
-        return {name: answer.token_ids for name, answer in self.mixed.items() if answer.rows is not None}
+        """Output of the requests that ran to their end, in the batch or, for an engine with drafts, alone."""
+        drafted = {ask.request_id: self.alone[ask.request_id] for ask in self.workload.drafted}
+        answers = {**self.mixed, **drafted}
+        return {name: answer.token_ids for name, answer in answers.items() if answer.rows is not None}
 
 
 class Tally:

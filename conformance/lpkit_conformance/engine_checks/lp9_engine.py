@@ -33,8 +33,14 @@ class EngineCheck(Rule):
     def run(self, evidence: Evidence) -> str | None:
         """As on the reference runtime; ``evidence`` is what the engine answered on one runner."""
 
-    def differs(self, evidence: Evidence, name: str, found: RowDifference, summary: str, fix: str = "") -> Failed:
-        """The failure for a request whose logits are not what they should be."""
+    def differs(
+        self, evidence: Evidence, name: str, found: RowDifference, summary: str, fix: str = "", kind: str = ""
+    ) -> Failed:
+        """The failure for a request whose logits are not what they should be.
+
+        Args:
+            kind: of :data:`lpkit_conformance.explanation.findings.CAUSES`; by default that of the difference.
+        """
         ask = evidence.workload.asks[name]
         uses = name in evidence.workload.users
         where = {
@@ -53,7 +59,7 @@ class EngineCheck(Rule):
                 f"{found.got:g}",
                 evidence.workload.told,
                 # A bystander can only have received another request's state.
-                cause(found.kind if uses or evidence.expected[name].acted else "stale"),
+                cause(kind or (found.kind if uses or evidence.expected[name].acted else "stale")),
                 fix,
             )
         )
@@ -233,8 +239,47 @@ class LP905(EngineCheck):
         return f"{len(evidence.workload.bad)} bad arguments"
 
 
+class LP906(EngineCheck):
+    """In a real engine drafts do not change a request's logits.
+
+    With speculative decoding (drafts looked up in the prompt) a request has several rows in a step. Their logits equal
+    those that the request gets alone, in an engine without drafts, where it writes the same text.
+
+    Why: a processor that takes its length or history from the request instead of from the row edits drafted tokens by
+    the wrong position, and answers change with the guesses of a drafter.
+
+    Fix: read lengths and tokens of each row (`rows.output_len`, `rows.tokens`; in V2's own interface
+    `ctx.expanded_local_pos` and `ctx.input_ids`), or refuse drafts with `ValueError` in the constructor.
+    """
+
+    code, name, hosts = "LP906", "engine-drafts", (V2,)
+    requires = ("LP901", "LP902")
+    step = "serving requests with drafts"
+
+    def run(self, evidence: Evidence) -> str | None:
+        from lpkit_conformance.engine_checks.evidence import Tally, common
+
+        if not evidence.workload.drafted:
+            raise Skipped("the requests are those of a trace or of a saved failure")
+        if evidence.undrafted:
+            raise Skipped(evidence.undrafted)
+        if not evidence.drafts:
+            raise Skipped("the engine drafted no token")
+        tally = Tally()
+        for name, answer in evidence.drafted.items():
+            if answer.rows is None:
+                continue  # vLLM refuses some arguments next to drafts
+            alone = evidence.alone[name]
+            n = common(alone.token_ids, answer.token_ids)
+            found = tally.compare(answer.rows[:n], alone.rows[:n], evidence.expected[name].plain[:n])
+            if found is not None:
+                summary = "got different logits with drafts than without"
+                raise self.differs(evidence, name, found, summary, kind="drafts")
+        return f"{tally}, of {len(evidence.drafted)} requests; {evidence.drafts} tokens were drafted"
+
+
 def judged(evidence: Evidence) -> Iterator[tuple[str, list[int]]]:
     """The requests to compare, with their tokens."""
     for name, ids in evidence.tokens().items():
-        if name not in evidence.workload.unjudged:
+        if name in evidence.mixed and name not in evidence.workload.unjudged:
             yield name, ids

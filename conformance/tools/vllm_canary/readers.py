@@ -23,6 +23,7 @@ BUILTIN = "vllm/v1/sample/logits_processor/builtin.py"
 STATE = "vllm/v1/sample/logits_processor/state.py"
 V2_INTERFACE = "vllm/v1/worker/gpu/sample/logits_processor/interface.py"
 V2_LOADER = "vllm/v1/worker/gpu/sample/logits_processor/loader.py"
+V2_RUNNER = "vllm/v1/worker/gpu/model_runner.py"
 CONFIG = "vllm/config/vllm.py"
 SPECULATIVE = "vllm/config/speculative.py"
 ENVS = "vllm/envs.py"
@@ -39,8 +40,8 @@ ONLINE: Final = (
 )
 OFFLINE: Final = ("vllm/sampling_params.py", "vllm/v1/engine/input_processor.py")
 WANTED: Final = (
-    INTERFACE, LOADER, BUILTIN, STATE, V2_INTERFACE, V2_LOADER, CONFIG, SPECULATIVE, ENVS, BATCH, RUNNER, SCHEDULER,
-    CPU, EXCEPTIONS, *ONLINE, *OFFLINE, "vllm/v1/sample/sampler.py", "vllm/v1/worker/gpu/sample/sampler.py",
+    INTERFACE, LOADER, BUILTIN, STATE, V2_INTERFACE, V2_LOADER, V2_RUNNER, CONFIG, SPECULATIVE, ENVS, BATCH, RUNNER,
+    SCHEDULER, CPU, EXCEPTIONS, *ONLINE, *OFFLINE, "vllm/v1/sample/sampler.py", "vllm/v1/worker/gpu/sample/sampler.py",
     "vllm/config/__init__.py", "vllm/v1/worker/gpu/sample/logits_processor/__init__.py",
 )  # fmt: skip
 """The files that are kept of a release."""
@@ -221,9 +222,6 @@ def repair(source: Source) -> str:
     return "never"
 
 
-# -- V2 ------------------------------------------------------------------------------------------------------------
-
-
 # -- the runner ----------------------------------------------------------------------------------------------------
 
 
@@ -279,6 +277,13 @@ def v2_processors(source: Source) -> str:
         installed = any(called(item) == "entry_points" for item in ast.walk(node))
         return "none, passed or installed" if installed else "refuses passed, forgets installed"
     return "forgets them" if switch(source) != ABSENT else ABSENT
+
+
+def own_sampler(source: Source) -> str:
+    """Read whether a model may bring its own sampler, in releases whose V2 has processors."""
+    if V2_INTERFACE not in source:
+        return ABSENT
+    return "a model's `custom_sampler`" if "custom_sampler" in names(source.tree(V2_RUNNER)) else "nothing"
 
 
 def only_on_v1(source: Source) -> str:
@@ -369,6 +374,7 @@ READERS: Final[dict[str, Callable[[Source], str]]] = {
     "default-runner": default_runner,
     "triton": triton,
     "v2-processors": v2_processors,
+    "v2-own-sampler": own_sampler,
     "only-on-v1": only_on_v1,
     "v2-unsupported": lambda s: _unsupported_by_v2(s, "v2_model_runner"),
     "v2-dbo": lambda s: _unsupported_by_v2(s, "dbo"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import itertools
 import os
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from lpkit_conformance.engine.following import follow, follow_drafts
 from lpkit_conformance.engine.requests import BLOCK, MAX_MODEL_LEN
 from lpkit_conformance.engine_checks.asks import Answer, Workload
 from lpkit_conformance.engine_checks.evidence import Evidence, Expected, Tally, common
-from lpkit_conformance.engine_checks.lp9_engine import LP902, LP903, LP904, LP905
+from lpkit_conformance.engine_checks.lp9_engine import LP902, LP903, LP904, LP905, LP906
 from lpkit_conformance.errors import CaseError, UsageError
 from lpkit_conformance.results import Failed, Skipped
 from lpkit_conformance.settings.cases import Case
@@ -104,8 +105,8 @@ def test_checks_of_the_other_engine_cannot_be_selected(engine: Any, code: str) -
 def test_the_reference_runs_no_check_of_the_engine() -> None:
     assert not [check.code for check in chosen(Plan()) if check.code.startswith("LP9")]
     assert not [check.code for check in all_checks() if check.code.startswith("LP9")]
-    assert [check.code for check in all_checks("vllm")] == ["LP901", "LP902", "LP903", "LP904", "LP905"]
-    assert len(all_checks(None)) == len(all_checks()) + 5 + len(all_checks("together"))
+    assert [check.code for check in all_checks("vllm")] == ["LP901", "LP902", "LP903", "LP904", "LP905", "LP906"]
+    assert len(all_checks(None)) == len(all_checks()) + 6 + len(all_checks("together"))
 
 
 @pytest.mark.parametrize("check", all_checks("vllm"), ids=lambda check: check.code)
@@ -129,7 +130,7 @@ def test_users_and_others_greedy_and_sampled_are_mixed(runner: str, invariant: b
         kinds = {(ask.request_id in found.users, ask.params["temperature"] > 0) for ask in batch}
         assert len(kinds) == 4 or (invariant and len(kinds) >= 3)
         assert all(len(ask.prompt_token_ids) + ask.params["max_tokens"] <= MAX_MODEL_LEN for ask in batch)
-    assert len(found.asks) == sum(map(len, found.batches))
+    assert len(found.asks) == sum(map(len, (*found.batches, found.drafted)))
     assert found == make(runner, invariant), "it is the same every time"
 
 
@@ -238,9 +239,9 @@ def test_answers_are_compared_up_to_and_including_the_first_token_that_differs()
 # -- the verdicts ----------------------------------------------------------------------------------------------------
 
 
-def evidence(acts: bool = True) -> Evidence:
+def evidence(acts: bool = True, runner: Any = "v1") -> Evidence:
     """Of a correct plugin that masks tokens below 64 for those who use it."""
-    found = Evidence("v1", make(vocab=VOCAB))
+    found = Evidence(runner, make(runner, vocab=VOCAB), drafts=3)
     for name, ask in found.workload.asks.items():
         n = ask.params["max_tokens"]
         item = expected(n)
@@ -248,7 +249,8 @@ def evidence(acts: bool = True) -> Evidence:
             item = dataclasses.replace(item, rows=item.plain.copy())
         found.expected[name] = item
         found.alone[name] = Answer(name, [5] * n, "length", item.rows.copy())
-        found.mixed[name] = Answer(name, [5] * n, "length", item.rows.copy())
+        answers = found.drafted if ask in found.workload.drafted else found.mixed
+        answers[name] = Answer(name, [5] * n, "length", item.rows.copy())
     found.company = {ask.request_id: found.alone[ask.request_id] for ask in found.workload.company}
     found.refused = {ask.request_id: Answer(ask.request_id, error="ValueError: a") for _, ask in found.workload.bad}
     return found
@@ -339,12 +341,12 @@ def test_a_request_whose_case_names_output_writes_it_to_its_end_on_either_runner
     own = [7, 8, 9, 10, 11, 12, 13, 14]
     for runner in ("v1", "v2"):
         found = make(runner, case={"output_token_ids": own})
-        for name, ask in found.asks.items():
-            assert bool(ask.text) is (name in found.users)
+        for ask in itertools.chain(*found.batches):
+            assert bool(ask.text) is (ask.request_id in found.users)
             assert ask.text[: len(own)] == tuple(own) * bool(ask.text)
             assert len(ask.text) in (0, ask.params["max_tokens"])
             assert len(ask.prompt_token_ids) + ask.params["max_tokens"] <= workloads.MAX_MODEL_LEN
-    assert not any(ask.text for ask in make().asks.values())
+    assert not any(ask.text for runner in ("v1", "v2") for batch in make(runner).batches for ask in batch)
 
 
 def someone(found: Evidence, uses: bool) -> str:
@@ -381,6 +383,33 @@ def test_an_engine_that_accepts_a_bad_argument_fails() -> None:
     found.refused["bad0"] = Answer("bad0", [1, 2])
     with pytest.raises(Failed, match="accepts a='x'"):
         LP905().run(found)
+
+
+def test_rows_behind_drafts_that_differ_fail_and_the_drafts_are_blamed() -> None:
+    found = evidence(runner="v2")
+    assert LP906().run(found) == "42 positions, bit for bit, of 4 requests; 3 tokens were drafted"
+    found.drafted["d0"].rows[6, 100] += 3
+    LP902().run(found)
+    with pytest.raises(Failed, match="different logits with drafts than without") as failed:
+        LP906().run(found)
+    assert "right in steps without drafts" in failed.value.finding.cause
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [({"drafts": 0}, "drafted no token"), ({"undrafted": "vLLM 0.31.0 refuses drafts"}, "0.31.0 refuses drafts")],
+)
+def test_without_drafts_nothing_is_said_of_them(change: dict[str, Any], reason: str) -> None:
+    with pytest.raises(Skipped, match=reason):
+        LP906().run(dataclasses.replace(evidence(runner="v2"), **change))
+
+
+def test_the_drafted_requests_prompts_hold_their_texts_with_errors() -> None:
+    for ask in make("v2").drafted:
+        pairs = set(itertools.pairwise(ask.prompt_token_ids))
+        right = [pair in pairs for pair in itertools.pairwise(ask.text)]
+        assert any(right)
+        assert not set(ask.prompt_token_ids) <= set(ask.text)
 
 
 def test_a_case_that_the_engine_refuses_fails_with_its_words() -> None:

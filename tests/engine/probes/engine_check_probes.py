@@ -129,3 +129,25 @@ class RoundsItsSums(V2LogitsProcessor):
         order = torch.randperm(logits.shape[1], generator=torch.Generator().manual_seed(len(slots)))
         logits[rows] *= logits[rows].exp()[:, order].mean(1, keepdim=True) / 100
         return logits
+
+
+class ForgetsDrafts(V2LogitsProcessor):
+    """Favours a token until the request has five tokens; all of a request's rows get its length before the drafts."""
+
+    def __init__(self, vllm_config: Any, req_states: Any) -> None:
+        self.states = req_states
+        self.tokens = torch.full((req_states.max_num_reqs,), -1, dtype=torch.int64)
+
+    def add_request(self, req_idx: int, sampling_params: Any) -> bool:
+        self.tokens[req_idx] = (sampling_params.extra_args or {}).get("drafts_token", -1)
+        return bool(self.tokens[req_idx] >= 0)
+
+    def apply_staged_writes(self) -> None:
+        pass
+
+    def apply(self, logits: torch.Tensor, ctx: LogitsContext) -> torch.Tensor:
+        slots = ctx.expanded_idx_mapping.long()
+        generated = self.states.total_len.gpu[slots] - torch.from_numpy(self.states.prompt_len.np)[slots]
+        rows = ((self.tokens[slots] >= 0) & (generated < 5)).nonzero().squeeze(1)
+        logits[rows, self.tokens[slots[rows]]] += 20.0
+        return logits
