@@ -49,6 +49,8 @@ class Writes:
     def __init__(self, cls: type, name: str = "", position: int | None = None) -> None:
         attribute = re.escape(re.sub(r"\[.*", "", name).rpartition(".")[2])
         self._named = re.compile(rf"\.{attribute}\b" if "." in name else rf"\b{attribute}\b")
+        self._stores = re.compile(rf"\.{attribute}\b[^=]*(?<![=!<>])=(?!=)")
+        self._moves = False
         self._position = position
         self.last: Line | None = None
         self._entered: list[Line] = []
@@ -63,7 +65,7 @@ class Writes:
     @property
     def line(self) -> str:
         """``file:line`` of the last write since the request came to its position, or of what went past the write."""
-        found = self.last or self._omission()
+        found = self._stored_in_vain() or self.last or self._omission()
         return str(found) if found else ""
 
     @contextlib.contextmanager
@@ -112,8 +114,15 @@ class Writes:
         update = args[0] if method == "update_state" else None
         if update is None:
             return False
-        moved = [row for move in update.moved for row in move[:2]]
-        return self._position in [*(item[0] for item in update.added), *moved]
+        self._moves = any(self._position in move[:2] for move in update.moved)
+        return self._moves or self._position in [item[0] for item in update.added]
+
+    def _stored_in_vain(self) -> Line | None:
+        """Return the line that stored the value of a row that moves and left it as it was, as a swap of views does."""
+        if not self._moves or self.last not in self._entered:
+            return None
+        later = self._entered[::-1][: self._entered[::-1].index(self.last)]
+        return next((line for line in later if self._stores.search(line.text)), None)
 
     def _omission(self) -> Line | None:
         """Return the line that names the value and leaves it, or the branch around a write that did not run.

@@ -109,6 +109,7 @@ def test_a_fix_is_for_its_reader_and_the_line_is_the_statement_or_the_books(
         ("adapter-ClassCache", "LP108", "self.cache[len(self.cache)] = amount"),
         ("v1-ShortIds", "LP221", "logits[row, last] -= weight"),
         ("v1-LateForgetting", "LP221", "logits[row, source[-1]] -= weight"),
+        ("v1-AliasedSwap", "LP205", "self.values[first], self.values[second] ="),
         ("v1-FirstRankOnly", "LP221", "self.rank ="),
         ("v2-ShareOfRange", "LP306", "return torch.where(own"),
         ("v1-GivesUpOnAll", "LP505", "return logits"),
