@@ -30,6 +30,7 @@ MADE_BY_ENGINES = frozenset(
         "lpkit.Column",
         "lpkit.LogitsProcessor",
         "lpkit.Params",
+        "lpkit.PhrasesColumn",
         "lpkit.RaggedColumn",
         "lpkit.Request",
         "lpkit.Rows",
@@ -41,7 +42,7 @@ MADE_BY_ENGINES = frozenset(
 )
 """Classes that only engines and lpkit construct."""
 
-DECLARATIONS = frozenset({"lpkit.column", "lpkit.ragged", "lpkit.token_set"})
+DECLARATIONS = frozenset({"lpkit.column", "lpkit.phrases", "lpkit.ragged", "lpkit.token_set"})
 """Classes that are written in class bodies, and have no members for authors."""
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from lpkit.columns.column import Column, column
     from lpkit.columns.ragged import RaggedColumn, ragged
     from lpkit.columns.token_set import TokenSetColumn, token_set
+    from lpkit.history.phrases import PhrasesColumn, phrases
     from lpkit.history.rows import Rows, SparseLogits
     from lpkit.portable.adapter import AdapterLogitsProcessor
     from lpkit.portable.params import Field, Params
@@ -33,6 +34,7 @@ _HOME = {
     "LogitsProcessor": "portable.processor",
     "NoTokenizer": "vocabulary.lookup",
     "Params": "portable.params",
+    "PhrasesColumn": "history.phrases",
     "RaggedColumn": "columns.ragged",
     "Request": "portable.processor",
     "Rows": "history.rows",
@@ -44,6 +46,7 @@ _HOME = {
     "WordForms": "vocabulary.forms",
     "bridge": "bridging.make",
     "column": "columns.column",
+    "phrases": "history.phrases",
     "ragged": "columns.ragged",
     "token_set": "columns.token_set",
     "tokenizer": "vocabulary.lookup",
@@ -58,6 +61,7 @@ __all__ = [
     "LogitsProcessor",
     "NoTokenizer",
     "Params",
+    "PhrasesColumn",
     "RaggedColumn",
     "Request",
     "Rows",
@@ -70,6 +74,7 @@ __all__ = [
     "__version__",
     "bridge",
     "column",
+    "phrases",
     "ragged",
     "token_set",
     "tokenizer",

@@ -21,6 +21,7 @@ __all__ = [
     "completes_ngram",
     "counts",
     "end_of_last",
+    "ends_with",
     "largest_per_id",
     "match_lengths",
     "next_in_loop",
@@ -242,13 +243,29 @@ def begun(tokens: torch.Tensor, lengths: torch.Tensor, pattern: torch.Tensor, si
     if isinstance(tokens, StandIn):
         return tokens.kernels.begun(tokens, lengths, pattern, since)
     n, k = pattern.shape
-    index = torch.arange(k, device=tokens.device)
-    length, offset = index.view(k, 1), index.view(1, k)
-    position = lengths.view(n, 1, 1) - length + offset
-    held = tokens.gather(1, position.clamp(0, tokens.shape[1] - 1).flatten(1)).view(n, k, k)
-    fits = ((held == pattern.unsqueeze(1)) | (offset >= length)).all(2)
+    index = torch.arange(k, device=tokens.device).expand(n, k)
+    fits = ends_with(tokens, lengths, pattern.unsqueeze(1).expand(n, k, k), index)
     fits &= (index <= (lengths - since).unsqueeze(1)) & (index < (pattern >= 0).sum(1, keepdim=True))
     return torch.where(fits, index, 0).amax(1)
+
+
+def ends_with(tokens: torch.Tensor, lengths: torch.Tensor, phrases: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
+    """Test for each phrase if the history ends with the phrase's first tokens.
+
+    Args:
+        tokens: int64 ``[n, W]``, histories.
+        lengths: int64 ``[n]``, length of each history.
+        phrases: int64 ``[n, k, L]``, -1 behind the end of each, as :func:`lpkit.phrases` returns them.
+        count: int64 ``[n, k]``, number of tokens of each phrase; True for 0 and below.
+
+    Returns:
+        bool ``[n, k]``; False for more tokens than the phrase or the history has.
+    """
+    offset = torch.arange(phrases.shape[2], device=tokens.device)
+    position = (lengths.unsqueeze(1) - count).unsqueeze(2) + offset
+    held = tokens.gather(1, position.clamp(0, tokens.shape[1] - 1).flatten(1)).view(phrases.shape)
+    equal = (held == phrases) & (phrases >= 0) & (position >= 0)
+    return (equal | (offset >= count.unsqueeze(2))).all(2) & (count <= phrases.shape[2])
 
 
 def counts(tokens: torch.Tensor, among: torch.Tensor) -> torch.Tensor:

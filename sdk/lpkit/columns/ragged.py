@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Set
+from typing import Any
 
 import torch
 
@@ -21,10 +22,10 @@ class RaggedColumn(Column):
     the device, each row padded with the fill. ``W`` is a power of two, at least the longest list held.
     """
 
-    def __init__(self, declared: ragged, slots: int, arena: Memory) -> None:
+    def __init__(self, declared: Declaration[Any], limit: int, slots: int, arena: Memory) -> None:
         super().__init__(declared, arena)
         self._scalar = False
-        self._limit = declared.limit
+        self._limit = limit
         self._lengths = [0] * (slots + 1)
         self._of_width = {1: slots + 1}  # number of lists that need each width, a power of two
         self._width = 1
@@ -129,4 +130,4 @@ class ragged(Declaration[RaggedColumn]):  # noqa: N801 - used as a declaration, 
         self.limit = limit
 
     def inside(self, slots: int, arena: Memory) -> RaggedColumn:
-        return RaggedColumn(self, slots, arena)
+        return RaggedColumn(self, self.limit, slots, arena)

@@ -20,6 +20,7 @@ import torch
 from lpkit import kernels
 from lpkit.columns.column import Column
 from lpkit.columns.token_set import TokenSetColumn
+from lpkit.history.phrases import PhrasesColumn
 from lpkit.kernels.launching import LaunchPlan, place, recorded
 from lpkit.kernels.recording import NotRecordableError, OfSlots, Recorder, SlotHistories, StandInRows
 from lpkit.portable.rules import rules
@@ -204,8 +205,8 @@ class _Column:
         self.used = column.used
 
     def __getitem__(self, rows: StandInRows) -> OfSlots:
-        if isinstance(self._column, TokenSetColumn):
-            raise NotRecordableError("it reads a set as a mask")
+        if isinstance(self._column, TokenSetColumn | PhrasesColumn):
+            raise NotRecordableError("it reads a set as a mask, or phrases")
         return OfSlots(self._column.all)
 
     def at(self, rows: StandInRows, positions: Any) -> Any:

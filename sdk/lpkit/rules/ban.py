@@ -13,7 +13,6 @@ import torch
 import lpkit
 
 LIMIT = 256  # phrases per request
-BEFORE = 8  # tokens of a phrase before its last
 
 
 class Ban(lpkit.LogitsProcessor):
@@ -35,28 +34,15 @@ class Ban(lpkit.LogitsProcessor):
             if not (self.phrases or self.words):
                 raise ValueError(f"{self.lpkit_prefix}phrases or {self.lpkit_prefix}words is needed")
 
-    last = lpkit.ragged(torch.int64, limit=4 * LIMIT)
-    before = lpkit.ragged(torch.int64, limit=4 * LIMIT * BEFORE)  # BEFORE tokens per phrase, -1: any
-    longer = lpkit.column(torch.bool)  # some phrase has several tokens
+    phrases = lpkit.phrases(limit=4 * LIMIT)
     penalty = lpkit.column(torch.float32)
 
     def admit(self, request: lpkit.Request[Params]) -> bool:
         slot, wanted = request.slot, request.params
-        phrases = sorted({*wanted.phrases, *wanted.words})
-        longest = max(map(len, phrases))
-        if longest > BEFORE + 1:
-            raise ValueError(f"a phrase has {longest} tokens; at most {BEFORE + 1} are compared")
-        self.last[slot] = [phrase[-1] for phrase in phrases]
-        self.before[slot] = [token for phrase in phrases for token in (-1,) * (BEFORE + 1 - len(phrase)) + phrase[:-1]]
-        self.longer[slot] = longest > 1
+        self.phrases[slot] = {*wanted.phrases, *wanted.words}
         self.penalty[slot] = math.inf if wanted.penalty is None else wanted.penalty
         return True
 
     def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
-        ids = self.last[rows]  # [n, k]
-        if self.longer.used:
-            place = rows.total_len.unsqueeze(1) + torch.arange(-BEFORE, 0, device=ids.device)
-            written = rows.tokens.gather(1, place.clamp(min=0)).where(place >= 0, -2).unsqueeze(1)
-            begun = self.before[rows].reshape(len(ids), -1, BEFORE)[:, : ids.shape[1]]  # [n, k, BEFORE]
-            ids = ids.where(((begun == written) | (begun < 0)).all(2), -1)
+        ids = self.phrases.completing(rows)  # [n, k]
         logits[ids] = logits[ids] - self.penalty[rows].unsqueeze(1)

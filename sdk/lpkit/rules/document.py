@@ -15,6 +15,7 @@ from lpkit._nearest import suggest
 from lpkit.history.rows import HistoryUse
 from lpkit.rules.allowed_tokens import AllowedTokens
 from lpkit.rules.ban import Ban
+from lpkit.rules.choose import Choose
 from lpkit.rules.dry import Dry
 from lpkit.rules.end import End
 from lpkit.rules.forced_sequence import ForcedSequence
@@ -87,6 +88,7 @@ RULES: dict[str, DocumentRule] = {
     "allow": DocumentRule(AllowedTokens),
     "end": DocumentRule(End),
     "thinking_budget": DocumentRule(ThinkingBudget),
+    "choose": DocumentRule(Choose),
     "force": DocumentRule(ForcedSequence),
 }
 """Rules by their names in documents."""

@@ -57,7 +57,7 @@ class Conditional(lpkit.LogitsProcessor):
     def admit(self, request: lpkit.Request[Any]) -> bool:
         slot, wanted = request.slot, request.params
         span = EVERYTHING if wanted.when_until is None else wanted.when_until - wanted.when_from
-        self.when_from[slot] = wanted.when_from
+        self.when_from[slot] = min(wanted.when_from, EVERYTHING)
         self.when_span[slot] = span if wanted.when_times is None else min(span, wanted.when_times * wanted.when_every)
         self.when_every[slot] = wanted.when_every
         after, before = list(wanted.when_after), list(wanted.when_before)
@@ -81,18 +81,25 @@ class Conditional(lpkit.LogitsProcessor):
             raise ValueError("when/during: the engine knows no reasoning markers (vLLM's reasoning_config)")
         return start, end
 
-    def acting(self, rows: lpkit.Rows) -> torch.Tensor:
-        """Return True for rows at which the step acts, ``[n]`` bool."""
-        since, reached = rows.prompt_len, None
+    def since(self, rows: lpkit.Rows) -> torch.Tensor:
+        """Return the positions from which the step counts and may act, ``[n]`` int64; no row reaches those behind a
+        marker that is missing."""
+        since = rows.prompt_len
         if self.history == "tokens":
             after = self.when_after[rows]
             began = sequences.end_of_last(rows.tokens, after)
-            anywhere = after[:, 0] < 0
-            since = torch.where(anywhere, since, began)
-            reached = (anywhere | (began >= 0)) & (sequences.end_of_last(rows.tokens, self.when_before[rows]) <= since)
-        position = rows.total_len - since - self.when_from[rows]
+            since = torch.where(after[:, 0] < 0, since, torch.where(began < 0, EVERYTHING, began))
+        return since + self.when_from[rows]
+
+    def acting(self, rows: lpkit.Rows) -> torch.Tensor:
+        """Return True for rows at which the step acts, ``[n]`` bool."""
+        since = self.since(rows)
+        position = rows.total_len - since
         acts = (position >= 0) & (position < self.when_span[rows]) & (position % self.when_every[rows] == 0)
-        return acts if reached is None else acts & reached
+        if self.history == "tokens":
+            stopped = sequences.end_of_last(rows.tokens, self.when_before[rows])
+            acts &= stopped <= since - self.when_from[rows]
+        return acts
 
 
 class _SomeRows:

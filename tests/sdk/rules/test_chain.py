@@ -39,6 +39,7 @@ EXAMPLES: dict[str, list[dict[str, Any]]] = {
     "allow": [{"ids": [3]}, {"ids": [0, 1, 2, 9, 12]}],
     "end": [{"tokens": [2], "at_least": 3, "by": 0.5}, {"tokens": [2, 5], "at_most": 2, "after": 1}],
     "thinking_budget": [{"start": [1], "end": [2, 3], "budget": 1}, {"start": [0, 1], "end": [2], "budget": 0}],
+    "choose": [{"texts": [3]}, {"texts": [0, 2, 1], "end": [7, 8]}],
     "force": [{"ids": [4]}, {"ids": [3, 1, 2], "end": 5}],
 }
 CONDITION = st.fixed_dictionaries(
@@ -80,14 +81,18 @@ def end_of_last(text: Sequence[int], marker: Sequence[int]) -> int:
     return max(ends, default=-1)
 
 
+def origin(when: dict[str, Any], prompt: list[int], output: list[int]) -> int | None:
+    """The position from which a step counts, in plain Python; None without its marker."""
+    if "after" not in when:
+        return len(prompt)
+    since = end_of_last(prompt + output, when["after"])
+    return None if since < 0 else since
+
+
 def acts(when: dict[str, Any], prompt: list[int], output: list[int]) -> bool:
     """The condition of a step, in plain Python."""
-    text, since = prompt + output, len(prompt)
-    if "after" in when:
-        since = end_of_last(text, when["after"])
-        if since < 0:
-            return False
-    if "before" in when and end_of_last(text, when["before"]) > since:
+    text, since = prompt + output, origin(when, prompt, output)
+    if since is None or ("before" in when and end_of_last(text, when["before"]) > since):
         return False
     place = len(text) - since - when.get("from", 0)
     if place < 0 or len(text) - since >= when.get("until", 10**9) or place % when.get("every", 1):
@@ -97,16 +102,33 @@ def acts(when: dict[str, Any], prompt: list[int], output: list[int]) -> bool:
 
 def expected(logits: torch.Tensor, request: Asked, document: Any) -> torch.Tensor:
     """The steps of one request, each by a processor of its rule that has no other request."""
+    prompt, output = list(request.prompt), list(request.output)
     for step in document or ():
         rule = RULES[step["rule"]]
         when = step.get("when", {})
         greedy = request.temperature == 0.0 and rule.processor.stage == "sampling"
-        if greedy or not acts(when, list(request.prompt), list(request.output)):
+        if greedy or not acts(when, prompt, output):
+            continue
+        if step["rule"] == "choose":
+            since = (origin(when, prompt, output) or 0) + when.get("from", 0)
+            logits = chosen(logits, step, (prompt + output)[since:])
             continue
         args = {key: value for key, value in step.items() if key not in ("rule", "when")}
         alone = Asked({**args, **rule.fixed, "step": ""}, request.prompt, request.output, request.temperature)
         logits = on_v1(lane_class(rule.processor, "none"), logits, [alone])
     return logits
+
+
+def chosen(logits: torch.Tensor, step: dict[str, Any], written: list[int]) -> torch.Tensor:
+    """`choose` of texts of one token, in plain Python; ``written`` since it began to act."""
+    left = step["texts"] if not written else []
+    if len(written) == 1 and written[0] in step["texts"]:
+        left = step.get("end", [])
+    if not left or logits[0, left].max() == -torch.inf:
+        return logits
+    kept = torch.full_like(logits, -torch.inf)
+    kept[0, left] = logits[0, left]
+    return kept
 
 
 @ON_EVERY_HOST
@@ -218,7 +240,7 @@ def test_a_step_is_recorded_with_a_condition_if_it_is_recorded_without(rule: str
         host.update(1, added=[(0, params(**args), [1, 2], [3])])
         reasons.append(why_not_recorded(host.processor))
     assert reasons == reasons[:1] * 3
-    assert bool(reasons[0]) is (rule in ("ban", "end", "tail_free", "typical"))
+    assert bool(reasons[0]) is (rule in ("ban", "choose", "end", "tail_free", "typical"))
 
 
 def test_there_is_an_example_of_every_rule() -> None:
