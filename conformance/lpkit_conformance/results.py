@@ -17,6 +17,61 @@ BAD: frozenset[Status] = frozenset({"failed", "unexpected_pass"})
 
 
 @dataclass(frozen=True)
+class StageView:
+    """The distribution after a stage of ``lpkit show``, or of a row in a finding.
+
+    Attributes:
+        name: of the processor or the built-in stage; ``model`` for the raw logits.
+        processor: index of the processor; None for a built-in stage.
+        moved: total variation between the distributions before and after the stage, 0 to 1.
+        entropy: in bits.
+        banned: number of tokens that the stage made impossible.
+        examples: the most likely of these tokens.
+        probabilities: of the step's tokens.
+        ranks: of the step's tokens, 1 for the most likely; 0 for an impossible token.
+    """
+
+    name: str
+    processor: int | None
+    moved: float
+    entropy: float
+    banned: int
+    examples: tuple[str, ...]
+    probabilities: tuple[float, ...]
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class StepView:
+    """One token of the reply in ``lpkit show``, or of the request whose row differs.
+
+    Attributes:
+        token: the chosen token.
+        plain: the token that the same random numbers choose without any processor, after the same tokens.
+        without: for each processor, the token that they choose without it.
+        tokens: the tokens of the stages' ``probabilities``; the chosen token comes first.
+        stages: the model, then the stages that changed something and all processors, in the engine's order.
+        forced: True if the token was impossible without the processors.
+        prevented: True if the processors made the token impossible that would have been chosen without them.
+        batch: of a finding: the step, the request's row, the other requests, and what happened right before. The stages
+            are then the model, the row alone, and the row in the batch, whose ``moved`` is from the row alone.
+    """
+
+    token: str
+    plain: str
+    without: tuple[str, ...]
+    tokens: tuple[str, ...]
+    stages: tuple[StageView, ...]
+    forced: bool = False
+    prevented: bool = False
+    batch: str = ""
+
+    def of(self, processor: int) -> StageView | None:
+        """Return the stage of a processor; None if the engine did not call it."""
+        return next((stage for stage in self.stages if stage.processor == processor), None)
+
+
+@dataclass(frozen=True)
 class Finding:
     """Evidence of a defect, in the author's terms.
 
@@ -30,6 +85,7 @@ class Finding:
         picture: the batch over these operations, as a small table.
         timeline: the same as data, see :func:`lpkit_conformance.explanation.timeline.timeline`.
         logits: of the tokens that differ most: the model's, alone and in the batch, as texts.
+        steps: the tokens of the request whose row differs, up to that row.
         scenario: input for `lpkit replay`, without target, check and host.
         saved: the file that holds it for `lpkit replay`, once it is saved.
         exception: the type of the plugin's exception, if the exception is the defect.
@@ -47,6 +103,7 @@ class Finding:
     picture: tuple[str, ...] = ()
     timeline: dict[str, Any] | None = None
     logits: dict[str, Any] | None = None
+    steps: tuple[StepView, ...] = ()
     scenario: dict[str, Any] | None = None
     saved: str = ""
     exception: str = ""

@@ -18,6 +18,7 @@ from lpkit_conformance.explanation.fault import look_again
 from lpkit_conformance.explanation.findings import at_fault, cause_of, departure, raised, settings_of
 from lpkit_conformance.explanation.hazards import SHORT, Hazard, fix_for, fix_for_exception, hazards
 from lpkit_conformance.explanation.picture import record_frames
+from lpkit_conformance.explanation.steps import RequestRow, rows_of
 from lpkit_conformance.explanation.styles import readers_of
 from lpkit_conformance.explanation.timeline import with_batch
 from lpkit_conformance.hosts import Observation, PluginError, default_host
@@ -148,7 +149,8 @@ def _finding(
 def _evidence(subject: Subject, small: Program, trouble: Trouble, make_host: MakeHost) -> Finding:
     """Return the trouble of a small program in the author's terms, with cause and line, batch and scenario."""
     operations = collapse(small.ops)
-    differs = None
+    differs: tuple[int, str] | None = None
+    rows: list[RequestRow] = []
     if isinstance(trouble, PluginError):
         finding = raised(subject.plugin.cls, trouble, operations)
         if not trouble.location:
@@ -160,11 +162,14 @@ def _evidence(subject: Subject, small: Program, trouble: Trouble, make_host: Mak
         fault = look_again(subject, small.ops, small.max_num_seqs, trouble, make_host)
         culprit = find_culprit(subject, small.ops, small.max_num_seqs, trouble, make_host)
         finding = blamed(Reproduction(subject, make_host, small, finding, fault, culprit), _passes)
+        with contextlib.suppress(PluginError), subject.as_imported():
+            host = make_host(subject, small.max_num_seqs)
+            rows = rows_of(subject, host.pool.requests, list(host.run(small.ops)), differs)
     short = [op for op in small.ops if isinstance(op, Arrive) and op.prompt_len <= SHORT]
     prompts = {f"prompt of {op.request}": f"{op.prompt_len} token{'s' * (op.prompt_len > 1)}" for op in short}
     frames, arguments = record_frames(subject, small.ops, small.max_num_seqs, make_host)
     finding = replace(finding, where={**finding.where, **prompts}, scenario=scenario_of(subject, small, make_host))
-    return with_batch(finding, subject, frames, small.ops, arguments, differs)
+    return with_batch(finding, subject, frames, small.ops, arguments, differs, rows=rows)
 
 
 def _passes(case: Reproduction) -> bool:

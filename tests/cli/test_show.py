@@ -10,6 +10,7 @@ import pytest
 from lpkit_cli.app import app
 from typer.testing import CliRunner, Result
 
+SUSPECTS = Path(__file__).parents[1] / "conformance" / "suspects"
 PLUGIN = """
 import time
 import lpkit, torch
@@ -104,6 +105,25 @@ def test_a_processor_that_ends_the_reply_is_named_and_the_steps_before_are_shown
     assert "Stopped after" in (tmp_path / "lpkit-show.html").read_text()
 
 
+def test_a_saved_failure_is_shown_with_the_tokens_of_the_row_that_differs_until_it_is_fixed(
+    run: Run, tmp_path: Path
+) -> None:
+    source = (SUSPECTS / "bias.py").read_text(encoding="utf-8")
+    file = tmp_path / "suspect.py"
+    file.write_text(f"{source}\n\nclass Plugin(ForgetsToReplace):\n    pass\n", encoding="utf-8")
+    case = '{"extra_args": {"bias": 2.5}}'
+    saved = ".lpkit/failures/suspect.py_Plugin-LP202-v1.json"
+    assert saved in run("check", "suspect.py:Plugin", "--select", "LP202", "--case", case).stdout
+    done = run("show", "--trace", saved, "--json", "data.json")
+    assert done.exit_code == 0 and "`self.biases[0]` is still 2.5" in done.stdout
+    check = json.loads((tmp_path / "data.json").read_text())["check"]
+    assert (check["code"], check["finding"]["steps"][-1]["stages"][-1]["moved"] > 0) == ("LP202", True)
+    assert "right before: a finishes; c arrives" in (tmp_path / "lpkit-show.html").read_text()
+    file.write_text(f"{source}\n\nPlugin = Good\n", encoding="utf-8")
+    done = run("show", "--trace", saved)
+    assert done.exit_code == 2 and "LP202[v1] does not fail now" in done.stderr and done.stderr.count("\n") == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -111,6 +131,7 @@ def test_a_processor_that_ends_the_reply_is_named_and_the_steps_before_are_shown
         (("mine", "--host", "export"), "v1 and v2 are shown"),
         (("mine", "--out", "-", "--json", "-"), "only one of"),
         (("mine", "--compare", "bias"), "--compare takes NAME=A,B"),
+        (("mine", "--trace", "x.json"), "the file of --trace names its processor"),
     ],
 )
 def test_what_cannot_be_shown_is_one_line_and_writes_no_page(

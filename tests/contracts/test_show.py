@@ -28,3 +28,10 @@ def test_show(tmp_path) -> None:
     )
     hold("show", {"exit code": done.returncode, **shape(json.loads(done.stdout), ("schema", "host", "problem"))})
     assert (tmp_path / "page.html").is_file()
+
+
+def test_show_trace(tmp_path) -> None:
+    saved = FIXTURES.parent / "golden" / "failures" / "program.json"
+    done = lpkit("show", "--trace", str(saved), "--out", str(tmp_path / "page.html"), "--json", "-", cwd=FIXTURES)
+    data = shape(json.loads(done.stdout), ("schema", "host", "code"))
+    hold("show_trace", {"exit code": done.returncode, **data})

@@ -63,6 +63,14 @@ def show(
     seed: Seed = 0,
     model: ShowModel = "",
     compare: Compare = "",
+    trace: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Show a failure that `lpkit check` saved, or a trace that `lpkit watch` saved: the tokens of the "
+            "request whose row differs, alone and in the batch. Only --case, --limit, --out and --json apply.",
+        ),
+    ] = None,
     out: Out = PAGE,
     json_file: JsonFile = None,
     limit: Annotated[float, typer.Option(help="Seconds that a call of a processor may take.", min=1.0)] = 20.0,
@@ -83,6 +91,8 @@ def show(
         raise UsageError(f"--host {host} has no stages of its own: {' and '.join(RUNNER_HOSTS)} are shown")
     if out == json_file == Path("-"):
         raise UsageError("only one of --out and --json can be standard output")
+    if trace is not None and (targets or rules or compare):
+        raise UsageError("the file of --trace names its processor: omit targets, --rules and --compare")
     options = run.ShowOptions(
         rules=_text(rules),
         case=case,
@@ -93,7 +103,10 @@ def show(
         model=model,
         limit=limit,
     )
-    shown = run.compare(targets or (), options, *_values(compare)) if compare else run.show(targets or (), options)
+    if trace is not None:
+        shown = run.show_failure(trace, [case] if case else [], limit)
+    else:
+        shown = run.compare(targets or (), options, *_values(compare)) if compare else run.show(targets or (), options)
     write(out, lambda file: report.write(shown, file))
     if json_file is not None:
         write(json_file, lambda file: as_json.write(shown, file))

@@ -7,7 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from lpkit_conformance.explanation.picture import Frame, chosen, draw
+from lpkit_conformance.explanation.steps import RequestRow
 from lpkit_conformance.programs.as_json import op_to_json
+from lpkit_conformance.programs.as_text import collapse
 from lpkit_conformance.programs.generate import Idle, Op, Speculate, Step
 from lpkit_conformance.results import Finding
 from lpkit_conformance.settings.hosts import HOSTS
@@ -26,14 +28,40 @@ def with_batch(
     arguments: Mapping[str, str | None],
     culprit: tuple[int, str] | None,
     first: int = 1,
+    rows: Sequence[RequestRow] = (),
 ) -> Finding:
-    """Return the finding with its batch as a picture and as data; without a culprit, the plugin raised."""
+    """Return the finding with its batch as a picture and as data, and with the ``rows`` of the request that differs.
+
+    Without a culprit, the plugin raised.
+    """
     unit = HOSTS[subject.setup.host].position
     return replace(
         finding,
         picture=draw(frames, arguments, unit, culprit),
         timeline=timeline(frames, ops, arguments, unit, culprit, culprit is None, first),
+        steps=tuple(
+            row.view(text) for row, text in _surroundings(rows[-MOST_STEPS:], frames, ops, unit, first, culprit)
+        ),
     )
+
+
+def _surroundings(
+    rows: Sequence[RequestRow],
+    frames: Sequence[Frame],
+    ops: Sequence[Op],
+    unit: str,
+    first: int,
+    culprit: tuple[int, str] | None,
+) -> Iterator[tuple[RequestRow, str]]:
+    """Yield each row with its step, its position, the number of other requests, and what happened right before."""
+    by_step = {frame.step: frame for frame in frames}
+    events = {number: before for number, _, before in _steps(ops, first)}
+    for row in rows:
+        others = len(by_step[row.step].positions) - 1 if row.step in by_step else 0
+        at = _position_of(by_step, (row.step, culprit[1])) if culprit else None
+        company = f"with {others} other request{'s' * (others > 1)}" if others else "no other request"
+        before = f"; right before: {'; '.join(collapse(events.get(row.step, ())))}" if events.get(row.step) else ""
+        yield row, _short(f"step {row.step}, {unit} {at}, {company}{before}")
 
 
 def timeline(
@@ -58,9 +86,9 @@ def timeline(
     """
     by_step = {frame.step: frame for frame in frames}
     steps = [
-        {**step, "rows": _rows(by_step[step["step"]]) if step["step"] in by_step else []}
-        for step in _steps(ops, first)
-        if culprit is None or step["step"] <= culprit[0]
+        {**_step(number, op, events), "rows": _rows(by_step[number]) if number in by_step else []}
+        for number, op, events in _steps(ops, first)
+        if culprit is None or number <= culprit[0]
     ]
     kept = steps[-MOST_STEPS:]
     everyone = {row["position"] for step in kept for row in step["rows"]}
@@ -84,19 +112,24 @@ def timeline(
     }
 
 
-def _steps(ops: Sequence[Op], first: int) -> Iterator[dict[str, Any]]:
-    """Number and kind of every step, and what happened to requests right before it."""
+def _steps(ops: Sequence[Op], first: int) -> Iterator[tuple[int, Op, list[Op]]]:
+    """Yield number and operation of every step, and what happened to requests right before it."""
     number = first - 1
-    events: list[dict[str, Any]] = []
+    events: list[Op] = []
     for op in ops:
         if not isinstance(op, Step | Idle | Speculate):
-            events.append(op_to_json(op))
+            events.append(op)
             continue
-        drafts = {"drafts": op.drafts, "accepted": op.accepted} if isinstance(op, Speculate) else {}
         for _ in range(op.count if isinstance(op, Step) else 1):
             number += 1
-            yield {"step": number, "kind": "idle" if isinstance(op, Idle) else "step", **drafts, "events": events}
+            yield number, op, events
             events = []
+
+
+def _step(number: int, op: Op, events: Sequence[Op]) -> dict[str, Any]:
+    drafts = {"drafts": op.drafts, "accepted": op.accepted} if isinstance(op, Speculate) else {}
+    kind = "idle" if isinstance(op, Idle) else "step"
+    return {"step": number, "kind": kind, **drafts, "events": [op_to_json(event) for event in events]}
 
 
 def _rows(frame: Frame) -> list[dict[str, Any]]:

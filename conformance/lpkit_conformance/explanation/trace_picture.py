@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from lpkit_conformance.explanation.picture import Frame, argument_text
+from lpkit_conformance.explanation.steps import rows_of
 from lpkit_conformance.explanation.timeline import with_batch
 from lpkit_conformance.hosts import Observation
 from lpkit_conformance.hosts.recorded import TraceHost
@@ -29,7 +30,8 @@ def pictured(
     variants = {name: active.variant for name, active in host.requests.items()}
     arguments = {name: argument_text(subject, variant) for name, variant in variants.items()}
     ops = list(_ops(frames, variants))
-    return with_batch(finding, subject, frames, ops, arguments, culprit, frames[0].step)
+    rows = rows_of(subject, host.requests, seen, culprit) if culprit else ()
+    return with_batch(finding, subject, frames, ops, arguments, culprit, frames[0].step, rows)
 
 
 def _frame(seen: Observation, places: Mapping[str, int]) -> Frame:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from importlib.resources import files
 from math import isfinite
 from typing import IO, Any
@@ -14,7 +15,7 @@ from lpkit_conformance.catalogue import FAMILIES
 from lpkit_conformance.documentation import check_page
 from lpkit_conformance.report import drawing, text
 from lpkit_conformance.report.excerpt import excerpt, shown, split
-from lpkit_conformance.report.markup import Markup, escaped, fill, in_page
+from lpkit_conformance.report.markup import Markup, embedded, escaped, fill, in_page
 from lpkit_conformance.results import CheckResult, Finding, GroupedResult, Report, Status, TargetResult, label_of
 
 Values = dict[str, Any]
@@ -29,13 +30,21 @@ WIDTH = 150.0
 
 def write(report: Report, file: IO[str], verbose: bool = False) -> None:
     """Write the whole page; ``verbose`` has no effect."""
-    folder = files(__package__)
-    template = (folder / "page.html").read_text(encoding="utf-8")
     several = len(report.targets) > 1
     targets = [_target(target, f"t{n}-" if several else "") for n, target in enumerate(report.targets)]
-    sheet = Markup((folder / "html.css").read_text(encoding="utf-8") + drawing.style())
-    page = {"style": sheet, "verdict": report.verdict, "said": report.verdict.upper()}
-    file.write(fill(template, {**page, "several": several, "targets": targets}))
+    page = {**assets(), "verdict": report.verdict, "said": report.verdict.upper()}
+    file.write(fill(part("page.html"), {**page, "several": several, "targets": targets}))
+
+
+def part(name: str) -> str:
+    """Return a file of this folder: a template, a sheet or a script."""
+    return (files(__package__) / name).read_text(encoding="utf-8")
+
+
+def assets() -> Values:
+    """Return the sheets and the script of a page with tokens to choose."""
+    sheets = Markup("".join(map(part, ("html.css", "drawing.css", "show.css"))))
+    return {"style": sheets, "script": Markup(part("show.js"))}
 
 
 def _target(target: TargetResult, prefix: str) -> Values:
@@ -65,7 +74,7 @@ def _target(target: TargetResult, prefix: str) -> Values:
         "checks": bool(target.checks),
         "counts": [item for item in counts if item["count"]],
         "families": [{"title": title, "squares": checks, "rows": checks} for title, checks in families if checks],
-        "findings": [_finding(entry, anchors[entry.check.label]) for entry in entries],
+        "findings": [article(entry, anchors[entry.check.label]) for entry in entries],
     }
 
 
@@ -84,9 +93,11 @@ def _check(check: CheckResult, anchors: Mapping[str, str]) -> Values:
     }
 
 
-def _finding(entry: GroupedResult, anchor: str) -> Values:
+def article(entry: GroupedResult, anchor: str = "", opened: bool = False) -> Markup:
+    """Return a finding as part of a page; ``opened``: with its tokens unfolded."""
     check = entry.check
-    return {
+    values = {
+        "open": opened,
         **_check(check, {}),
         "anchor": anchor,
         "hosts": [host.upper() for host in entry.hosts],
@@ -94,6 +105,7 @@ def _finding(entry: GroupedResult, anchor: str) -> Values:
         "rule": _prose(text.rule_of(check.code)),
         "evidence": _evidence(check.finding, check) if check.finding else None,
     }
+    return fill(part("finding.html"), values)
 
 
 def _evidence(finding: Finding, check: CheckResult) -> Values:
@@ -111,11 +123,22 @@ def _evidence(finding: Finding, check: CheckResult) -> Values:
         "fix": _prose(finding.fix),
         "source": _source(finding.location) if finding.location else None,
         "pictures": {"batch": batch, "logits": logits} if batch or logits else None,
+        "shown": _shown(finding) if finding.steps else None,
         "arguments": {"users": users} if users else None,
         "where": {"pairs": pairs} if pairs else None,
         "operations": {"lines": list(finding.operations)} if finding.operations else None,
         "replay": text.quoted(finding.replayable) if finding.replayable else "",
     }
+
+
+def _shown(finding: Finding) -> Values:
+    """Return the tokens of the request whose row differs; the last is the one that does."""
+    tokens = [
+        {"kind": "hue1", "shade": f"{step.stages[-1].moved ** 0.5:.2f}", "title": step.batch, "text": step.token}
+        for step in finding.steps
+    ]
+    tokens[-1]["kind"] += " apart"
+    return {"tokens": tokens, "data": embedded({"names": [], "prompt": [], "steps": list(map(asdict, finding.steps))})}
 
 
 def _prose(said: str) -> Markup:

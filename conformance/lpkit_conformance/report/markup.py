@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from html import escape
@@ -30,6 +31,11 @@ class Markup(str):
 def escaped(value: object) -> Markup:
     """``value`` as HTML."""
     return value if isinstance(value, Markup) else Markup(escape(xml_text(str(value))))
+
+
+def embedded(data: object) -> Markup:
+    """Return data as JSON for a ``script`` element of a page."""
+    return Markup(json.dumps(data).replace("<", "\\u003c"))
 
 
 def fill(template: str, *scopes: object) -> Markup:

@@ -1,8 +1,3 @@
-const { names, prompt, steps } = JSON.parse(document.getElementById("data").textContent);
-const panel = document.getElementById("step");
-const tokens = [...document.querySelectorAll(".token")];
-const [plot, marker] = document.querySelectorAll(".chart .plot, .chart .marker");
-
 const visible = (token) => token.replaceAll(" ", "\u00b7").replaceAll("\n", "\u23ce").replaceAll("\t", "\u21e5");
 const quoted = (token) => `\u201c${visible(token)}\u201d`;
 const percent = (share) => share === 0 ? "0" : share < 0.001 ? "<0.1 %" : `${(100 * share).toFixed(share < 0.1 ? 1 : 0)} %`;
@@ -35,47 +30,54 @@ function share(stage, earlier, nth) {
   return cell;
 }
 
-function show(number, focus) {
-  const step = steps[number];
-  tokens.forEach((token, n) => {
-    token.setAttribute("aria-pressed", n === number);
-    token.tabIndex = n === number ? 0 : -1;
-  });
-  if (focus) tokens[number].focus();
-  marker.setAttribute("x", plot.x.baseVal.value + plot.width.baseVal.value * number / steps.length);
-  const others = names.map((name, n) => [name, step.without[n]]).filter(([, token]) => token !== step.token);
-  const facts = [`Without processors, the same random numbers choose ${quoted(step.plain)}.`,
-    ...others.map(([name, token]) => `With only ${name} left out: ${quoted(token)}.`)];
-  const before = [...prompt, ...steps.slice(0, number).map((other) => other.token)].slice(-24).join("");
-  const table = element("table", "", element("thead", "", element("tr", "", element("th", "", "token"), ...step.stages.map(heading))));
-  const order = step.tokens.map((_, nth) => nth).sort((a, b) => step.stages[0].probabilities[b] - step.stages[0].probabilities[a]);
-  table.append(element("tbody", "", ...order.map((nth) => element("tr", nth === 0 ? "chosen" : "",
-    element("td", "", visible(step.tokens[nth])), ...step.stages.map((stage, at) => share(stage, step.stages[at - 1], nth))))));
-  const scroll = element("div", "scroll", table);
-  scroll.tabIndex = 0;
-  panel.replaceChildren(element("h3", "", `Token ${number + 1} of ${steps.length}: ${quoted(step.token)}`),
-    element("p", "", facts.join(" ")), element("p", "before", `\u2026${before}`), scroll);
-}
+function present(root) {
+  const { names, prompt, steps } = JSON.parse(root.querySelector("script").textContent);
+  const panel = root.querySelector(".panel");
+  const tokens = [...root.querySelectorAll(".token")];
+  const [plot, marker] = root.querySelectorAll(".chart .plot, .chart .marker");
 
-tokens.forEach((token, number) => {
-  token.onclick = () => {
-    show(number, false);
-    if (matchMedia("(max-width: 700px)").matches) panel.scrollIntoView({ block: "nearest" });
-  };
-  token.onkeydown = (event) => {
-    const to = { ArrowRight: number + 1, ArrowLeft: number - 1, Home: 0, End: steps.length - 1 }[event.key];
-    if (to === undefined || !steps[to]) return;
-    event.preventDefault();
-    show(to, true);
-  };
-});
-if (steps.length) {
-  document.querySelector(".chart").onclick = (event) => {
+  function show(number, focus) {
+    const step = steps[number];
+    tokens.forEach((token, n) => {
+      token.setAttribute("aria-pressed", n === number);
+      token.tabIndex = n === number ? 0 : -1;
+    });
+    if (focus) tokens[number].focus();
+    marker?.setAttribute("x", plot.x.baseVal.value + plot.width.baseVal.value * number / steps.length);
+    const others = step.without.map((token, n) => [names[n], token]).filter(([, token]) => token !== step.token);
+    const facts = step.batch ? [`${step.batch}.`] : [`Without processors, the same random numbers choose ${quoted(step.plain)}.`,
+      ...others.map(([name, token]) => `With only ${name} left out: ${quoted(token)}.`)];
+    const before = [...prompt, ...steps.slice(0, number).map((other) => other.token)].slice(-24).join(step.batch ? " " : "");
+    const table = element("table", "", element("thead", "", element("tr", "", element("th", "", "token"), ...step.stages.map(heading))));
+    const order = step.tokens.map((_, nth) => nth).sort((a, b) => step.stages[0].probabilities[b] - step.stages[0].probabilities[a]);
+    table.append(element("tbody", "", ...order.map((nth) => element("tr", nth === 0 ? "chosen" : "",
+      element("td", "", visible(step.tokens[nth])), ...step.stages.map((stage, at) => share(stage, step.stages[at - 1], nth))))));
+    const scroll = element("div", "scroll", table);
+    scroll.tabIndex = 0;
+    panel.replaceChildren(element("h3", "", `Token ${number + 1} of ${steps.length}: ${quoted(step.token)}`),
+      element("p", "", facts.join(" ")), element("p", "before", before && `\u2026${before}`), scroll);
+  }
+
+  tokens.forEach((token, number) => {
+    token.onclick = () => {
+      show(number, false);
+      if (matchMedia("(max-width: 700px)").matches) panel.scrollIntoView({ block: "nearest" });
+    };
+    token.onkeydown = (event) => {
+      const to = { ArrowRight: number + 1, ArrowLeft: number - 1, Home: 0, End: steps.length - 1 }[event.key];
+      if (to === undefined || !steps[to]) return;
+      event.preventDefault();
+      show(to, true);
+    };
+  });
+  if (plot) root.querySelector(".chart").onclick = (event) => {
     const { left, width } = plot.getBoundingClientRect();
     const number = Math.floor((event.clientX - left) / width * steps.length);
     show(Math.min(Math.max(number, 0), steps.length - 1), false);
     panel.scrollIntoView({ block: "nearest" });
   };
-  const telling = steps.findIndex((step) => step.token !== step.plain);
+  const telling = steps[0].batch ? steps.length - 1 : steps.findIndex((step) => step.token !== step.plain);
   show(Math.max(0, telling), false);
 }
+
+document.querySelectorAll(".shown").forEach(present);

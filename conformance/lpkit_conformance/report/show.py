@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import IO, Any
 from xml.etree import ElementTree as ET
 
-from lpkit_conformance.report import drawing, terminal
-from lpkit_conformance.report.markup import Markup, add, fill, in_page, label, text_of
-from lpkit_conformance.show.results import Compared, ProcessorReceipt, Show, StepView
+from lpkit_conformance.report import drawing, html, terminal, text
+from lpkit_conformance.report.markup import add, embedded, fill, in_page, label, text_of
+from lpkit_conformance.results import GroupedResult, StepView
+from lpkit_conformance.show.results import Compared, ProcessorReceipt, Show
 
 TOY = "The model is a toy: it counts which words follow which in a short text. It shows what a rule does, not how well."
 
@@ -47,6 +46,8 @@ def _lines(shown: Show, page: Path | None) -> Iterator[terminal.Line]:
     yield _title(shown), "bold"
     if shown.model:
         yield from ((f"  {line}", "dim") for line in (_facts(shown), shown.case))
+    if shown.check:
+        yield from text.check_lines(shown.check)
     if shown.steps:
         yield from ("", *_replies(shown), "")
     yield from terminal.table([(f"  {receipt.name}", receipt.said) for receipt in shown.receipts if shown.steps])
@@ -101,11 +102,9 @@ def _facts(shown: Show) -> str:
 
 def write(shown: Show, file: IO[str]) -> None:
     """Write the page: one file, which needs no network."""
-    folder = files(__package__)
-    sheets = (folder / "html.css", folder / "drawing.css", folder / "show.css")
-    data = json.dumps({"names": shown.names, "prompt": shown.prompt, "steps": shown.to_json()["steps"]})
     values = {
-        "style": Markup("".join(sheet.read_text(encoding="utf-8") for sheet in sheets)),
+        **html.assets(),
+        "finding": html.article(GroupedResult(shown.check, (shown.host,)), opened=True) if shown.check else "",
         "title": _title(shown),
         "facts": [_facts(shown), TOY * shown.toy] if shown.model else [],
         "case": shown.case,
@@ -115,9 +114,10 @@ def write(shown: Show, file: IO[str]) -> None:
         "reply": {
             "parting": "" if shown.problem else _parting(shown),
             "prompt": "".join(shown.prompt),
-            "tokens": [_token(step, n, shown) for n, step in enumerate(shown.steps)],
+            "tokens": [_token(step, shown) for step in shown.steps],
             "plain": _parted(shown.plain, shown.parted),
             "chart": in_page(_chart(shown)),
+            "data": embedded({"names": shown.names, "prompt": shown.prompt, "steps": shown.to_json()["steps"]}),
         }
         if shown.steps
         else None,
@@ -130,10 +130,8 @@ def write(shown: Show, file: IO[str]) -> None:
             }
             for other in shown.compared
         ],
-        "data": Markup(data.replace("<", "\\u003c")),
-        "script": Markup((folder / "show.js").read_text(encoding="utf-8")),
     }
-    file.write(fill((folder / "show.html").read_text(encoding="utf-8"), values))
+    file.write(fill(html.part("show.html"), values))
 
 
 def _parted(tokens: Sequence[str], parted: int | None) -> list[dict[str, str]]:
@@ -145,14 +143,13 @@ def _receipt(receipt: ProcessorReceipt, number: int) -> dict[str, Any]:
     return {"hue": f"hue{number % drawing.HUES}", "name": receipt.name, "said": receipt.said}
 
 
-def _token(step: StepView, number: int, shown: Show) -> dict[str, Any]:
+def _token(step: StepView, shown: Show) -> dict[str, Any]:
     moved = [stage.moved if (stage := step.of(n)) else 0.0 for n in range(len(shown.names))]
     most = max(moved, default=0.0)
     marks = [name for name, marked in (("forced", step.forced), ("prevented", step.prevented)) if marked]
     marks += ["changed"] if step.token != step.plain else []
     said = f"{quoted(step.token)}, shifted {most:.0%}" + (f", would be {quoted(step.plain)}" if marks else "")
     return {
-        "number": number,
         "text": step.token.replace("\n", "\u23ce"),
         "breaks": "\n" in step.token,
         "kind": " ".join([f"hue{moved.index(most) % drawing.HUES}" if most else "", *marks]),

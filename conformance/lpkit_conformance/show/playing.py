@@ -11,17 +11,15 @@ from lpkit.runtime import LogitsSource, Request
 from lpkit.sampling_params import GREEDY_EPSILON, SamplingParams
 
 from lpkit_conformance.checks.declined import watched
+from lpkit_conformance.explanation.steps import MODEL, likeliest, stage_view
 from lpkit_conformance.hosts import parts_of
+from lpkit_conformance.results import StepView
 from lpkit_conformance.show.model import LanguageModel
-from lpkit_conformance.show.results import StageView, StepView
 from lpkit_conformance.subject.calls import calling, checked
 
 SHOWN = 8
 """Most likely tokens of a step that are shown: those of the model, and those of the final distribution."""
 
-EXAMPLES = 5
-
-MODEL = "model"
 SAMPLING = "the request is greedy, and the processor belongs to the sampling stage"
 DECLINED = "it declined the request at admission"
 
@@ -236,12 +234,14 @@ class Lockstep:
     def _view(self, token: int, plain: int, without: Sequence[int], raw: torch.Tensor) -> StepView:
         stages: Seen = [(MODEL, raw), *self._full.seen]
         final, before = stages[-1][1][0], (self._plain.seen or [(MODEL, raw)])[-1][1][0]
-        top = [i for row in (raw[0], final) for i in row.topk(SHOWN).indices.tolist() if row[i] > -torch.inf]
+        top = likeliest(raw[0], SHOWN) + likeliest(final, SHOWN)
         ids = list(dict.fromkeys([token, plain, *without, *top]))
         views, last = [], raw[0]
         for stage, logits in stages:
             if isinstance(stage, Part) or stage == MODEL or not torch.equal(logits[0], last):
-                views.append(self._stage(stage, last, logits[0], ids))
+                number = stage.number if isinstance(stage, Part) else None
+                name = stage if number is None else self._processors[number].name
+                views.append(stage_view(name, number, last, logits[0], ids, self._model.text))
                 last = logits[0]
         return StepView(
             self._model.text(token),
@@ -251,25 +251,4 @@ class Lockstep:
             tuple(views),
             forced=bool(before[token].isneginf()),
             prevented=bool(final[plain].isneginf()),
-        )
-
-    def _stage(self, stage: Any, before: torch.Tensor, after: torch.Tensor, ids: Sequence[int]) -> StageView:
-        # A row without any token has no distribution: its probabilities are 0.
-        was, now = (logits.double().softmax(-1).nan_to_num(0.0) for logits in (before, after))
-        moved = float((was - now).abs().sum()) / 2 if now.any() else float(was.any())
-        banned = (after.isneginf() & ~before.isneginf()).nonzero().flatten()
-        likely = banned[was[banned].argsort(descending=True)[:EXAMPLES]].tolist()
-        positive = now[now > 0]
-        shown = now[torch.tensor(ids)]
-        ranks = [1 + int((now > value).sum()) if value else 0 for value in shown]
-        number = stage.number if isinstance(stage, Part) else None
-        return StageView(
-            stage if number is None else self._processors[number].name,
-            number,
-            round(moved, 6),
-            round(float(-(positive * positive.log2()).sum()) + 0.0, 4),
-            len(banned),
-            tuple(map(self._model.text, likely)),
-            tuple(round(float(value), 5) for value in shown),
-            tuple(ranks),
         )

@@ -6,62 +6,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from lpkit_conformance.results import CheckResult, StepView
+
 SCHEMA = "lpkit-show/1"
 
 MOVED = 1e-6
 """Probability that a stage must move to count as acting; less is rounding."""
-
-
-@dataclass(frozen=True)
-class StageView:
-    """The distribution after a stage.
-
-    Attributes:
-        name: of the processor or the built-in stage; ``model`` for the raw logits.
-        processor: index of the processor; None for a built-in stage.
-        moved: total variation between the distributions before and after the stage, 0 to 1.
-        entropy: in bits.
-        banned: number of tokens that the stage made impossible.
-        examples: the most likely of these tokens.
-        probabilities: of the step's tokens.
-        ranks: of the step's tokens, 1 for the most likely; 0 for an impossible token.
-    """
-
-    name: str
-    processor: int | None
-    moved: float
-    entropy: float
-    banned: int
-    examples: tuple[str, ...]
-    probabilities: tuple[float, ...]
-    ranks: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class StepView:
-    """One token of the reply.
-
-    Attributes:
-        token: the chosen token.
-        plain: the token that the same random numbers choose without any processor, after the same tokens.
-        without: for each processor, the token that they choose without it.
-        tokens: the tokens of the stages' ``probabilities``; the chosen token comes first.
-        stages: the model, then the stages that changed something and all processors, in the engine's order.
-        forced: True if the token was impossible without the processors.
-        prevented: True if the processors made the token impossible that would have been chosen without them.
-    """
-
-    token: str
-    plain: str
-    without: tuple[str, ...]
-    tokens: tuple[str, ...]
-    stages: tuple[StageView, ...]
-    forced: bool
-    prevented: bool
-
-    def of(self, processor: int) -> StageView | None:
-        """Return the stage of a processor; None if the engine did not call it."""
-        return next((stage for stage in self.stages if stage.processor == processor), None)
 
 
 @dataclass(frozen=True)
@@ -146,6 +96,7 @@ class Show:
         plain: the whole reply that the same random numbers give without processors.
         problem: why there are no steps, or no more; empty if the reply is complete.
         compared: the same request with other values of a parameter.
+        check: in place of a reply, a failed check whose finding has the steps.
     """
 
     model: str = ""
@@ -161,6 +112,7 @@ class Show:
     plain: tuple[str, ...] = ()
     problem: str = ""
     compared: tuple[Compared, ...] = ()
+    check: CheckResult | None = None
 
     @property
     def parted(self) -> int | None:
@@ -175,7 +127,7 @@ class Show:
     @property
     def receipts(self) -> tuple[ProcessorReceipt, ...]:
         """A receipt for each processor."""
-        return tuple(self._receipt(number) for number in range(len(self.names)))
+        return () if self.check else tuple(self._receipt(number) for number in range(len(self.names)))
 
     def _receipt(self, number: int) -> ProcessorReceipt:
         seen = [(n, stage) for n, step in enumerate(self.steps, 1) if (stage := step.of(number))]
@@ -206,7 +158,8 @@ class Show:
 
     def to_json(self) -> dict[str, Any]:
         receipts = [{**asdict(receipt), "said": receipt.said} for receipt in self.receipts]
-        return {"schema": SCHEMA, **asdict(self), "parted": self.parted, "receipts": receipts}
+        check = self.check and self.check.to_json()
+        return {"schema": SCHEMA, **asdict(self), "parted": self.parted, "receipts": receipts, "check": check}
 
 
 def first_difference(reply: Sequence[str], other: Sequence[str]) -> int | None:

@@ -8,14 +8,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from lpkit_conformance import failures
 from lpkit_conformance.codec import decode
 from lpkit_conformance.errors import UsageError
 from lpkit_conformance.instruments.author_lines import location_in
 from lpkit_conformance.processes.supervise import ONE_THREAD, Event, Lost
+from lpkit_conformance.results import StepView, label_of
 from lpkit_conformance.settings import project as projects
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.project import Project, entry_points_of
-from lpkit_conformance.show.results import Compared, Show, StepView, first_difference
+from lpkit_conformance.show.results import Compared, Show, first_difference
 from lpkit_conformance.vllm_api.attempts import run_child
 
 CHILD = "lpkit_conformance.show.child:work"
@@ -83,6 +85,34 @@ def show(targets: Sequence[str], options: ShowOptions, folder: Path | None = Non
     if not taken.show.model:
         raise UsageError(taken.show.problem)
     return replace(taken.show, steps=tuple(taken.steps))
+
+
+def show_failure(file: Path, cases: Sequence[str], limit: float) -> Show:
+    """Replay a file that ``lpkit check`` or ``lpkit watch`` saved, and show its finding.
+
+    Args:
+        cases: arguments for the requests of a trace of ``lpkit watch``.
+        limit: seconds that a call of the plugin may take.
+
+    Raises:
+        UsageError, FailureFileError, ProjectError, CaseError, TraceError: it cannot be replayed, or does not fail.
+    """
+    failure = failures.load(file, cases)
+    result = failures.rerun(failure, limit)
+    found = next((check for check in result.checks if check.finding), None)
+    if found is None:
+        label = label_of(failure.code, failure.host)
+        raise UsageError(f"{file}: {result.error or f'{label} does not fail now'}", "`lpkit replay` says more")
+    return Show(
+        model="lpkit's simulated model",
+        toy=False,
+        host=failure.host,
+        judged_with=result.judged_with,
+        case=failure.plan.cases[0].text,
+        seed=failure.plan.seed,
+        names=(failure.target,),
+        check=found,
+    )
 
 
 def compare(targets: Sequence[str], options: ShowOptions, parameter: str, values: Sequence[Any]) -> Show:

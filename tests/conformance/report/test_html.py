@@ -45,6 +45,13 @@ class Page(HTMLParser):
         if not self.open or self.open[-1] not in ("style", "script"):
             self.text += data
 
+    @property
+    def loading(self) -> list[str]:
+        """Scripts, data for them, and elements that load or run something else."""
+        named = {"application/json": "data"}
+        found = ((tag, str(attributes.get("type"))) for tag, attributes in self.elements)
+        return [named.get(kind, tag) for tag, kind in found if tag in {"script", "link", "img", "iframe", "object"}]
+
     def of_class(self, name: str) -> list[dict[str, str | None]]:
         return [attributes for _, attributes in self.elements if name in (attributes.get("class") or "").split()]
 
@@ -106,10 +113,10 @@ def test_several_targets_have_a_navigation_and_no_id_twice(failed) -> None:
     assert "Could not judge: lost" in page.text
 
 
-def test_nothing_is_loaded_and_only_the_script_of_the_copy_buttons_runs(failed) -> None:
+def test_nothing_is_loaded_and_only_the_pages_own_script_runs(failed) -> None:
     text = html(failed)
     page = Page(text)
-    assert [tag for tag, _ in page.elements if tag in {"script", "link", "img", "iframe", "object"}] == ["script"]
+    assert page.loading == ["data", "script"]
     assert not re.search(r"url\(|@import", text)
     assert all("src" not in attributes for _, attributes in page.elements)
 
@@ -130,10 +137,11 @@ def test_what_a_plugin_says_is_text_and_never_markup(failed) -> None:
     row = {"position": 0, "request": HOSTILE, "tokens": 1, "prefill": False}
     events = [{"op": "arrive", "request": HOSTILE, "variant": 0}]
     steps = [{"step": 1, "kind": "step", "events": events, "rows": [row]}]
-    hostile = replace(finding, timeline={**timeline, "requests": [request], "steps": steps, "differs": None})
+    timeline = {**timeline, "requests": [request], "steps": steps, "differs": None}
+    hostile = replace(finding, timeline=timeline, steps=(replace(finding.steps[0], batch=HOSTILE, tokens=(HOSTILE,)),))
     text = html(replace(failed, name=HOSTILE, message=HOSTILE, finding=hostile), target=HOSTILE)
     page = Page(text)
-    assert [tag for tag, _ in page.elements if tag in ("script", "img")] == ["script"]
+    assert page.loading == ["data", "script"]
     assert not any(name.startswith("on") for _, attributes in page.elements for name in attributes)
     assert page.text.count("<script>alert(1)</script><img src=x onerror=alert(2)>{{style}}{{#targets}}") > 10
     assert not re.search("[\x00-\x08\x0b-\x1f\ud800-\udfff]", text)
@@ -178,6 +186,26 @@ def test_a_browser_lays_the_page_out_without_scrolling_sideways(tmp_path, failed
     assert int(re.search(r'data-band="(\d+)"', measured)[1]) > 40
     assert int(re.search(r'data-source="(\d+)"', measured)[1]) > 10
     assert 'data-copies="Copy,Copy"' in measured
+
+
+SHOWN = """
+  for (const root of document.querySelectorAll('.shown')) root.open = true;
+  all.headings = [...document.querySelectorAll('.panel h3')].map(heading => heading.textContent).join('|');
+  all.says = document.querySelector('.panel p').textContent;
+  const strip = document.querySelectorAll('.shown')[1].querySelectorAll('.token');
+  strip[strip.length - 1].dispatchEvent(new KeyboardEvent('keydown', { key: 'Home', cancelable: true }));
+  all.then = [...document.querySelectorAll('.panel h3')].map(heading => heading.textContent.slice(0, 12)).join('|');
+"""
+
+
+def test_a_finding_opens_the_failing_token_and_keys_choose_others_of_the_same_finding(tmp_path, failed) -> None:
+    step = failed.finding.steps[0]
+    longer = replace(failed, host="v2", finding=replace(failed.finding, steps=(step, step, step), location=""))
+    measured = rendered(tmp_path, html(failed, longer), SHOWN, 390)
+    assert 'data-overflows="false"' in measured and "data-problem" not in measured
+    assert f'data-headings="Token 1 of 1: “{step.token}”|Token 3 of 3: “{step.token}”"' in measured
+    assert f'data-says="{step.batch}."' in measured
+    assert 'data-then="Token 1 of 1|Token 1 of 3"' in measured
 
 
 @pytest.mark.parametrize(("paper", "dark"), [("255, 255, 255", False), ("23, 27, 34", True)])

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from browser import rendered
 from lpkit_conformance.report import show as report
-from lpkit_conformance.show.results import Compared, Show, StageView, StepView
+from lpkit_conformance.results import StageView, StepView
+from lpkit_conformance.show.results import Compared, Show
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(2)>{{style}}\x00\ud800"
 
@@ -93,7 +94,7 @@ def test_tokens_names_and_problems_are_escaped(where: str) -> None:
     found = Tags(page(hostile))
     assert "img" not in found.tags and found.tags.count("script") == 2
     page(hostile).encode()
-    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', page(hostile), re.S)
+    data = re.search(r'<script type="application/json">(.*?)</script>', page(hostile), re.S)
     assert data is not None and len(json.loads(data[1])["steps"]) == 3
 
 
@@ -121,10 +122,10 @@ def test_a_reply_that_ended_early_says_why_and_shows_what_there_is() -> None:
 
 MEASURE = """
   const press = (token, key) => token.dispatchEvent(new KeyboardEvent('keydown', { key, cancelable: true }));
-  const heading = () => document.querySelector('#step h3').textContent;
+  const heading = () => document.querySelector('.panel h3').textContent;
   all.first = heading();
-  all.rows = document.querySelectorAll('#step tbody tr').length;
-  all.columns = document.querySelectorAll('#step thead th').length;
+  all.rows = document.querySelectorAll('.panel tbody tr').length;
+  all.columns = document.querySelectorAll('.panel thead th').length;
   const tokens = document.querySelectorAll('.token');
   press(tokens[1], 'ArrowRight');
   all.second = heading();
