@@ -51,11 +51,11 @@ class TokenSetColumn(Column):
         Raises:
             ValueError: an id is outside the vocabulary; in ``admit``, that declines the request.
         """
-        ids = [value] if isinstance(value, int | float) else list(value)
-        if not all(0 <= token < self._vocab_size for token in ids):
+        ids = np.asarray(value if isinstance(value, int | float | np.ndarray) else list(value), dtype=np.int64)
+        if ids.size and not (ids.min() >= 0 and ids.max() < self._vocab_size):
             raise ValueError(f"a token id is outside the vocabulary of {self._vocab_size}")
         member = np.zeros(self._vocab_size, dtype=np.bool_)
-        member[np.asarray(ids, dtype=np.int64)] = True
+        member[ids] = True
         distinct = np.flatnonzero(member)
         self._list(slot, distinct if len(distinct) <= SHORT else distinct[:0], len(distinct))
         self._hold(slot, np.packbits(member, bitorder="little").tobytes())

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from types import UnionType
 from typing import Annotated, Any, NamedTuple, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationError
+from pydantic_core import PydanticCustomError
 
+from lpkit._nearest import suggest
 from lpkit.portable.token_ids import TokenId
+from lpkit.vocabulary.characters import CLASSES, characters, holding, made_of
 from lpkit.vocabulary.encoder import Encoder
 from lpkit.vocabulary.forms import WordForms, in_order, sequences, single_ids
 from lpkit.vocabulary.lookup import tokenizer
@@ -26,22 +29,33 @@ P = TypeVar("P", bound=BaseModel)
 class _Words:
     """Marks a field that takes words or token ids in a request, and holds token ids for the processor."""
 
-    def __init__(self, find: Callable[..., list[Any]]) -> None:
+    def __init__(self, find: Callable[..., Any], names: Collection[str] = ()) -> None:
         self.find = find
+        self.names = names  # the only words that count
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
         schema = handler(source)  # with the bounds of the list
-        item = handler.generate_schema(_Word | TokenId)
-        item["custom_error_type"] = "word"
-        item["custom_error_message"] = f"Input should be a word of 1 to {MOST_CHARACTERS} characters, or a token id"
+        if self.names:
+            item = handler.generate_schema(Annotated[_Word, AfterValidator(self._known)])
+        else:
+            item = handler.generate_schema(_Word | TokenId)
+            item["custom_error_type"] = "word"
+            item["custom_error_message"] = f"Input should be a word of 1 to {MOST_CHARACTERS} characters, or a token id"
         held = schema
         while held["type"] != "tuple":
             held = held["schema"]
         held["items_schema"] = [item]
         return schema
 
+    def _known(self, name: str) -> str:
+        if name not in self.names:
+            raise PydanticCustomError("name", "{reason}", {"reason": f"unknown; {suggest(name, self.names)}"})
+        return name
+
     def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> Any:
         described = handler(schema)
+        if self.names:
+            return {**described, "items": {"enum": list(self.names)}}
         described["description"] = (
             "Words or token ids. The engine declines a request with a word that it cannot resolve."
         )
@@ -64,12 +78,19 @@ MarkerOf = Annotated[tuple[int, ...], _Words(in_order)]
 """Words that stand one behind the other: the processor gets their token ids as one sequence."""
 
 
+HoldingOf = Annotated[tuple[int, ...], _Words(holding, CLASSES)]
+"""Names of classes of characters: the processor gets the tokens that hold a character of one of them."""
+
+MadeOf = Annotated[tuple[int, ...], _Words(made_of, CLASSES)]
+"""Names of classes of characters: the processor gets the tokens that hold no other characters."""
+
+
 class WordField(NamedTuple):
     """A field declared as words."""
 
     key: str  # of extra_args
     name: str
-    find: Callable[..., list[Any]]
+    find: Callable[..., Any]
     forms: WordForms
 
 
@@ -160,6 +181,8 @@ class Resolver:
         self._missing: Exception | None = None
         try:
             self._encoder = Encoder(tokenizer(vllm_config))
+            if any(field.find in (holding, made_of) for field in fields):
+                characters(self._encoder, vocab_size)
         except Exception as error:  # raised here, it would keep the engine from starting
             self._missing = error
 
@@ -172,11 +195,11 @@ class Resolver:
         resolved = {}
         for field in self._fields:
             given = getattr(params, field.name)
-            if given is not None:
+            if given:
                 resolved[field.name] = self._ids(field, given)
         return params.model_copy(update=resolved)
 
-    def _ids(self, field: WordField, given: tuple[str | int, ...]) -> tuple[Any, ...]:
+    def _ids(self, field: WordField, given: tuple[str | int, ...]) -> Any:
         remembered = self._memo.get((field.name, given))
         if remembered is not None:
             return remembered
@@ -185,9 +208,12 @@ class Resolver:
             if words:
                 raise ValueError(f"{field.key}: {words[0]!r} has no token ids here: {self._missing}") from self._missing
         try:
-            ids = tuple(field.find(self._encoder, given, field.forms, self._vocab_size))
+            found = field.find(self._encoder, given, field.forms, self._vocab_size)
         except ValueError as error:
             raise ValueError(f"{field.key}: {error}") from None
+        if not isinstance(found, list):  # an array of up to a whole vocabulary, found fast
+            return found
+        ids = tuple(found)
         if len(self._memo) >= _REMEMBERED:
             self._memo.clear()
         self._memo[field.name, given] = ids

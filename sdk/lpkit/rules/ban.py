@@ -28,7 +28,7 @@ class Ban(lpkit.LogitsProcessor):
         words: Annotated[lpkit.TokenSequencesOf, lpkit.WordForms(spaces=True, cases=True)] = lpkit.Field(
             (), max_length=LIMIT
         )
-        penalty: float | None = lpkit.Field(None, gt=0.0, le=1000.0)
+        penalty: float | None = lpkit.Field(None, ge=-1000.0, le=1000.0)  # negative: likelier
 
         def check_together(self) -> None:
             if not (self.phrases or self.words):

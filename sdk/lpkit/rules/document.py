@@ -15,6 +15,7 @@ from lpkit._nearest import suggest
 from lpkit.history.rows import HistoryUse
 from lpkit.rules.allowed_tokens import AllowedTokens
 from lpkit.rules.ban import Ban
+from lpkit.rules.characters import Characters
 from lpkit.rules.choose import Choose
 from lpkit.rules.dry import Dry
 from lpkit.rules.end import End
@@ -86,6 +87,7 @@ RULES: dict[str, DocumentRule] = {
     "xtc": DocumentRule(Xtc),
     "ban": DocumentRule(Ban),
     "allow": DocumentRule(AllowedTokens),
+    "characters": DocumentRule(Characters),
     "end": DocumentRule(End),
     "thinking_budget": DocumentRule(ThinkingBudget),
     "choose": DocumentRule(Choose),

