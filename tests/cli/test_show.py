@@ -84,6 +84,15 @@ def test_the_steps_of_a_document_are_shown_one_by_one_before_the_targets(run: Ru
     assert all(step["token"] != " town" for step in data["steps"][:1])
 
 
+def test_another_version_of_the_same_module_is_compared_on_the_same_request(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old/plugin.py").write_text(PLUGIN.replace("+= self", "-= self"), encoding="utf-8")
+    done = run("show", "--compare", "plugin.py:Bias,old/plugin.py:Bias", "--steps", "6", "--json", "data.json")
+    same, other = json.loads((tmp_path / "data.json").read_text())["compared"]
+    assert (same["value"], same["parted"], same["problem"]) == ("plugin.py:Bias", None, "")
+    assert other["receipts"][0]["acted"] == 6 and "old/plugin.py:Bias: parts at token" in done.stdout
+
+
 def test_rules_try_is_show_with_rules(run: Run) -> None:
     done = run("rules", "try", RULES, "--steps", "2")
     assert done.exit_code == 0 and "/0 ban then /1 min_p" in done.stdout
@@ -130,7 +139,8 @@ def test_a_saved_failure_is_shown_with_the_tokens_of_the_row_that_differs_until_
         (("plugin.py:Nothing",), "has no attribute 'Nothing'"),
         (("mine", "--host", "export"), "v1 and v2 are shown"),
         (("mine", "--out", "-", "--json", "-"), "only one of"),
-        (("mine", "--compare", "bias"), "--compare takes NAME=A,B"),
+        (("mine", "--compare", "bias="), "--compare takes NAME=A,B"),
+        (("mine", "--compare", "bias"), "no installed logits processor is named 'bias'"),
         (("mine", "--trace", "x.json"), "the file of --trace names its processor"),
     ],
 )

@@ -40,9 +40,10 @@ Out = Annotated[Path, typer.Option(metavar="FILE", help="The page to write; - is
 Compare = Annotated[
     str,
     typer.Option(
-        metavar="NAME=A,B,...",
+        metavar="NAME=A,B,... or TARGET,...",
         help="Show the reply with each value of a parameter: an argument of a processor, a field of SamplingParams, or "
-        "N.NAME of a document's step N. The page's tokens are those of the first value.",
+        "N.NAME of a document's step N; the page's tokens are those of the first value. Or show it with each of these "
+        "processors in place of the targets, such as another version: old.py:Class.",
     ),
 ]
 JsonFile = Annotated[
@@ -134,10 +135,12 @@ def try_(
 
 
 def _values(compare: str) -> tuple[str, list[Any]]:
-    """Split ``NAME=A,B``; a value that is not JSON is a text."""
-    name, _, values = compare.partition("=")
+    """Split ``NAME=A,B``, in which a value that is not JSON is a text, or targets, whose name is empty."""
+    name, equals, values = compare.partition("=")
+    if not equals:
+        return "", compare.split(",")
     if not name or not values:
-        raise UsageError(f"--compare takes NAME=A,B,..., not {compare!r}")
+        raise UsageError(f"--compare takes NAME=A,B,... or processors, not {compare!r}")
 
     def read(text: str) -> Any:
         try:

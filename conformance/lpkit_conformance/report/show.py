@@ -52,7 +52,8 @@ def _lines(shown: Show, page: Path | None) -> Iterator[terminal.Line]:
         yield from ("", *_replies(shown), "")
     yield from terminal.table([(f"  {receipt.name}", receipt.said) for receipt in shown.receipts if shown.steps])
     for other in shown.compared:
-        yield from ("", (f"  {other.value}: {_against_first(other)}", "bold"), f"  {_short(''.join(other.reply))}")
+        yield from ("", (f"  {other.value}: {_against_first(other, shown)}", "bold"))
+        yield f"  {_short(''.join(other.reply))}"
         yield from terminal.table([(f"  {receipt.name}", receipt.said) for receipt in other.receipts])
     if page is not None:
         yield f"  every token: {page}"
@@ -81,12 +82,13 @@ def _parting(shown: Show) -> str:
     return f"They part at token {shown.parted}: {quoted(step.token)} in place of {quoted(step.plain)}{by}{also}."
 
 
-def _against_first(other: Compared) -> str:
+def _against_first(other: Compared, shown: Show) -> str:
     if other.problem:
         return other.problem
     if other.parted is None:
         return "the same reply"
-    return f"parts at token {other.parted}: {quoted(other.reply[other.parted - 1])}"
+    token, first = (quoted(reply[other.parted - 1]) for reply in (other.reply, shown.reply))
+    return f"parts at token {other.parted}: {token} in place of {first}"
 
 
 def _title(shown: Show) -> str:
@@ -124,7 +126,7 @@ def write(shown: Show, file: IO[str]) -> None:
         "compared": [
             {
                 "value": other.value,
-                "against": _against_first(other),
+                "against": _against_first(other, shown),
                 "reply": _parted(other.reply, other.parted),
                 "receipts": [_receipt(receipt, n) for n, receipt in enumerate(other.receipts)],
             }

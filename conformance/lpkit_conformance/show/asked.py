@@ -37,11 +37,12 @@ class Asked:
     def __init__(self, job: dict[str, Any], standin: bool) -> None:
         self.model = load(job["model"])
         self._plugins = [_plugin(item, standin) for item in job["targets"]]
-        case = Case.parse(job["case"]) if job["case"] else _shared_case(self._plugins, job["targets"])
+        case = Case.parse(job["case"]) if job["case"] else _shared_case(self._plugins, job["targets"], job["like"])
         text, fields, extra = _changed(job["rules"], case, job["change"])
         rules = {"rules": text} if text else {}
         extra = {**extra, **rules}
-        self.case = Case({"seed": job["seed"], **fields, "max_tokens": job["steps"], "extra_args": extra or None})
+        fields = {"seed": job["seed"], **fields, "max_tokens": job["steps"], "extra_args": extra or None}
+        self.case = Case(fields, case.prompt_token_ids)
         self.host = _host(job["host"], self._plugins)
         prompt = job["prompt"] or ("" if case.prompt_token_ids else self.model.prompt)
         self.prompt = [*(self.model.encode(prompt) if prompt else ()), *case.prompt_token_ids]
@@ -74,15 +75,21 @@ def _plugin(item: dict[str, Any], standin: bool) -> Plugin:
         raise UsageError(str(load_failure(item["spec"], error, standin))) from None
 
 
-def _shared_case(plugins: Sequence[Plugin], targets: Sequence[dict[str, Any]]) -> Case:
-    """Return one case for all processors: each project's first one, or what a class's parameters suggest."""
+def _shared_case(plugins: Sequence[Plugin], targets: Sequence[dict[str, Any]], like: str) -> Case:
+    """Return one case for all processors: each project's first one, or what a class's parameters suggest.
+
+    Args:
+        like: a case whose values replace theirs; empty if there is none.
+    """
+    own = [
+        [Case.parse(item["case"])] if item["case"] else derived_cases(plugin.cls, plugin.accepts)[:1]
+        for plugin, item in zip(plugins, targets, strict=True)
+    ]
     shared = Case()
-    for plugin, item in zip(plugins, targets, strict=True):
-        own = [Case.parse(item["case"])] if item["case"] else derived_cases(plugin.cls, plugin.accepts)[:1]
-        for case in own:
-            extra = {**(shared.fields.get("extra_args") or {}), **(case.fields.get("extra_args") or {})}
-            fields = {**shared.fields, **case.fields, "extra_args": extra}
-            shared = Case(fields, case.prompt_token_ids or shared.prompt_token_ids)
+    for case in (*(case for cases in own for case in cases), *([Case.parse(like)] if like else [])):
+        extra = {**(shared.fields.get("extra_args") or {}), **(case.fields.get("extra_args") or {})}
+        fields = {**shared.fields, **case.fields, "extra_args": extra}
+        shared = Case(fields, case.prompt_token_ids or shared.prompt_token_ids)
     return shared
 
 

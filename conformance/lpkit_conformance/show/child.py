@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 from lpkit_conformance.codec import encode
 from lpkit_conformance.processes.child import Parent
@@ -18,19 +20,25 @@ def work(parent: Parent) -> None:
     judged_with = prepare(job["lost"])
     sys.path[:0] = job["path"]
     parent.tell("ready", judged_with=judged_with)
+    for event, fields in told(job, judged_with):
+        parent.tell(event, **fields)
+
+
+def told(job: dict[str, Any], judged_with: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Run a job of :mod:`.run`; yield each event and its fields."""
     from lpkit_conformance.errors import UserError
     from lpkit_conformance.show.asked import Asked
     from lpkit_conformance.subject.calls import PluginError
 
     try:
         asked = Asked(job, judged_with.startswith(STANDIN))
-        parent.tell("begun", **asked.facts())
+        yield "begun", asked.facts()
         lockstep = asked.lockstep()
-        parent.tell("plain", plain=[asked.model.text(token) for token in lockstep.plain])
+        yield "plain", {"plain": [asked.model.text(token) for token in lockstep.plain]}
         for step in lockstep.steps():
-            parent.tell("step", step=encode(step))
-            parent.tell("notes", notes=lockstep.notes())
+            yield "step", {"step": encode(step)}
+            yield "notes", {"notes": lockstep.notes()}
     except UserError as error:
-        parent.tell("problem", problem=str(error))
+        yield "problem", {"problem": str(error)}
     except PluginError as error:
-        parent.tell("problem", problem=f"{error}{f' ({error.location})' if error.location else ''}")
+        yield "problem", {"problem": f"{error}{f' ({error.location})' if error.location else ''}"}

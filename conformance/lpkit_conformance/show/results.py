@@ -63,12 +63,12 @@ class ProcessorReceipt:
 
 @dataclass(frozen=True)
 class Compared:
-    """The request with another value of a parameter.
+    """The request with another value of a parameter, or another processor.
 
     Attributes:
-        value: ``parameter=value``.
+        value: ``parameter=value``, or the processor.
         reply: its tokens.
-        parted: number of the first step, from 1, whose token is not that with the first value; None if there is none.
+        parted: number of the first step, from 1, whose token is not that of the first reply; None if there is none.
         receipts: of its processors.
         problem: why the reply ended early, or empty.
     """
@@ -95,7 +95,7 @@ class Show:
         steps: the reply's tokens.
         plain: the whole reply that the same random numbers give without processors.
         problem: why there are no steps, or no more; empty if the reply is complete.
-        compared: the same request with other values of a parameter.
+        compared: the same request with other values of a parameter, or with other processors.
         check: in place of a reply, a failed check whose finding has the steps.
     """
 

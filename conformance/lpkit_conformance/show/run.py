@@ -17,6 +17,7 @@ from lpkit_conformance.results import StepView, label_of
 from lpkit_conformance.settings import project as projects
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.project import Project, entry_points_of
+from lpkit_conformance.show.child import told
 from lpkit_conformance.show.results import Compared, Show, first_difference
 from lpkit_conformance.vllm_api.attempts import run_child
 
@@ -38,6 +39,7 @@ class ShowOptions:
         limit: seconds that a call of a processor may take.
         change: a parameter and its value: an argument of a processor, a field of SamplingParams, or ``N.PARAMETER`` of
             the N-th step of ``rules``.
+        like: a request, as JSON, whose values replace those of the projects' cases.
     """
 
     rules: str = ""
@@ -49,6 +51,7 @@ class ShowOptions:
     model: str = ""
     limit: float = LIMIT_SECONDS
     change: tuple[str, Any] | None = None
+    like: str = ""
 
 
 @dataclass
@@ -57,8 +60,13 @@ class _Taken:
     steps: list[StepView]
 
 
-def show(targets: Sequence[str], options: ShowOptions, folder: Path | None = None) -> Show:
-    """Run a request with the targets, or with the entry points of the project in ``folder``, and without them.
+def show(targets: Sequence[Any], options: ShowOptions, folder: Path | None = None, judged_with: str = "") -> Show:
+    """Run a request with the targets and without them.
+
+    Args:
+        targets: names of processors, or classes; empty: the entry points of the project in ``folder``.
+        judged_with: the source of this process's vLLM interfaces: it runs the request itself, without a limit of time,
+            in place of a child process.
 
     Raises:
         UsageError, ProjectError, CaseError: there is nothing to show.
@@ -69,15 +77,20 @@ def show(targets: Sequence[str], options: ShowOptions, folder: Path | None = Non
     names = list(dict.fromkeys(targets)) or ([] if options.rules else entry_points_of(project, "show"))
     if options.case:
         Case.parse(options.case)
-    owned = [project if project and project.owns(name) else None for name in names]
+    owned = [project if project and isinstance(name, str) and project.owns(name) else None for name in names]
     job = {
         "targets": [_target(name, own) for name, own in zip(names, owned, strict=True)],
         "path": [folder for own in owned[:1] if own for folder in own.import_path],
         **{key: value for key, value in asdict(options).items() if key != "limit"},
     }
-    taken = _Taken(Show(seed=options.seed, names=tuple(names)), [])
+    shown = Show(judged_with=judged_with, seed=options.seed, names=tuple(target["name"] for target in job["targets"]))
+    taken = _Taken(shown, [])
     try:
-        run_child(CHILD, job, partial(_take, taken), options.limit, ONE_THREAD)
+        if judged_with:
+            for event, fields in told(job, judged_with):
+                _take(taken, {"event": event, **fields})
+        else:
+            run_child(CHILD, job, partial(_take, taken), options.limit, ONE_THREAD)
     except Lost as loss:
         location = location_in(loss.stacks)
         problem = f"{loss.what}{f' ({location})' if location else ''}{loss.last_words}"
@@ -116,21 +129,32 @@ def show_failure(file: Path, cases: Sequence[str], limit: float) -> Show:
 
 
 def compare(targets: Sequence[str], options: ShowOptions, parameter: str, values: Sequence[Any]) -> Show:
-    """Show the request with the first value of a parameter, and compare it with the others.
+    """Show a request, and compare its reply with others that the same random numbers give.
+
+    Args:
+        parameter: its first value is shown in full, and compared with the others. Empty: the values are processors, and
+            the targets' reply is compared with that of each of them. They get the same request, and arguments of their
+            own where it has none.
 
     Raises:
         UsageError, ProjectError, CaseError: there is nothing to show.
     """
-    first, *others = (show(targets, replace(options, change=(parameter, value))) for value in values)
+    if parameter:
+        first, *others = (show(targets, replace(options, change=(parameter, value))) for value in values)
+        names = [f"{parameter}={value}" for value in values[1:]]
+    else:
+        first, names = show(targets, options), list(values)
+        others = [show([name], replace(options, host=first.host, like=first.case)) for name in names]
     compared = (
-        Compared(f"{parameter}={value}", s.reply, first_difference(s.reply, first.reply), s.receipts, s.problem)
-        for value, s in zip(values[1:], others, strict=True)
+        Compared(name, s.reply, first_difference(s.reply, first.reply), s.receipts, s.problem)
+        for name, s in zip(names, others, strict=True)
     )
     return replace(first, compared=tuple(compared))
 
 
-def _target(name: str, own: Project | None) -> dict[str, Any]:
-    spec = own.entry_points.get(name, name) if own else name
+def _target(target: Any, own: Project | None) -> dict[str, Any]:
+    spec = own.entry_points.get(target, target) if own else target
+    name = target if isinstance(target, str) else target.__name__
     return {"name": name, "spec": spec, "case": own.cases[0] if own and own.cases else {}}
 
 

@@ -73,7 +73,10 @@ def test_other_values_have_their_reply_and_the_token_where_it_parts() -> None:
     file = io.StringIO()
     report.show(replace(base, compared=compared), None, file)
     for said in (Tags(page(replace(base, compared=compared))).text, file.getvalue()):
-        assert "top=2: parts at token 2: \u201c<b>\u201d" in said and "top=3: the same reply" in said
+        assert (
+            "top=2: parts at token 2: \u201c<b>\u201d in place of \u201c\u00b7sea\u201d" in said
+            and "top=3: the same reply" in said
+        )
 
 
 def test_the_terminal_says_the_same() -> None:

@@ -27,9 +27,9 @@ BIAS, GAIN = (f"{__file__}:{name}" for name in ("Bias", "Gain"))
 
 
 def asked(*targets: tuple[str, Any], **options: Any) -> Asked:
-    defaults = {"rules": "", "case": "", "prompt": "", "host": "", "steps": 8, "seed": 3, "model": "", "change": None}
+    defaults = {"rules": "", "case": "", "prompt": "", "host": "", "steps": 8, "seed": 3, "model": "", "like": ""}
     named = [{"name": spec.rpartition(":")[2], "spec": spec, "case": case} for spec, case in targets]
-    return Asked({**defaults, **options, "targets": named}, standin=False)
+    return Asked({**defaults, "change": None, **options, "targets": named}, standin=False)
 
 
 @pytest.mark.parametrize(
@@ -51,6 +51,14 @@ def test_several_targets_share_a_request_with_the_arguments_of_each() -> None:
     assert found.case.fields["extra_args"] == {"bias": 2, "gain": 3}
     assert (found.case.fields["temperature"], found.case.fields["max_tokens"], found.case.fields["seed"]) == (0.5, 8, 3)
     assert found.host == "v2" and found.facts()["names"] == ["Bias", "Gain"]
+
+
+def test_a_processor_that_is_compared_gets_the_other_request_and_keeps_its_own_arguments() -> None:
+    first = asked((BIAS, {"extra_args": {"bias": 2}, "temperature": 0.5, "prompt_token_ids": [5, 6]}))
+    for own in ({"extra_args": {"gain": 3}, "temperature": 0.9}, {}):
+        found = asked((GAIN, own), like=first.case.text)
+        assert found.case.fields["extra_args"].keys() == {"bias", "gain"} and found.case.fields["temperature"] == 0.5
+        assert found.prompt == first.prompt == [5, 6]
 
 
 @pytest.mark.parametrize(
