@@ -106,7 +106,7 @@ def params(uses):
             for key in ("when_after", "when_before"):
                 extra[key] = [chance.randrange(5) for _ in range(chance.choice([0, 1, 1, 2]))]
     if "loop_times" in extra and chance.random() < 0.5:
-        extra["loop_end"] = chance.randrange(VOCAB)
+        extra["loop_end"] = [chance.randrange(VOCAB)]
     if "logit_bias_ids" in extra:
         extra["logit_bias_ids"] = chance.sample(range(VOCAB), chance.randrange(1, 20))
         extra["logit_bias_values"] = [chance.uniform(-9, 9) for _ in extra["logit_bias_ids"]]

@@ -64,3 +64,22 @@ def test_a_loop_of_unknown_drafts_goes_on_with_nothing(applied: Applied) -> None
     logits = logits_of(1)
     asked = Asked({"loop_times": 2, "loop_tokens": 2, "loop_penalty": 8.0}, [1], [-1, -1, -1])
     assert torch.equal(applied(LoopBreaker, logits.clone(), [asked]), logits)
+
+
+@ON_EVERY_HOST
+def test_the_tokens_of_an_end_follow_each_other_from_the_loop_on(applied: Applied) -> None:
+    rng, end = random.Random(7), [1, 2, 4]
+    outputs = [[*output, *end[: rng.randrange(4)]] for output in (some_output(rng) for _ in range(60))]
+    args = {"loop_times": 2, "loop_tokens": 4, "loop_end": end}
+    logits = logits_of(len(outputs))
+    result = applied(LoopBreaker, logits, [Asked(args, [1, 2, 1, 2], output) for output in outputs])
+    expected, due = logits.clone(), set()
+    for row, output in enumerate(outputs):
+        begun = [n for n in range(3) if output[len(output) - n :] == end[:n]]
+        at = [n for n in begun if goes_on(output[: len(output) - n], 2, 4) is not None]
+        if at:
+            due.add(max(at))
+            expected[row] = torch.full_like(logits[row], -torch.inf)
+            expected[row, end[max(at)]] = logits[row, end[max(at)]]
+    assert torch.equal(result, expected)
+    assert due == {0, 1, 2}

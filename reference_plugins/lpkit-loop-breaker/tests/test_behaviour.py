@@ -32,13 +32,33 @@ def test_the_token_that_goes_on_with_the_loop_is_lowered() -> None:
 
 
 def test_a_loop_can_end_the_reply() -> None:
-    assert changes({**THRICE, "loop_end": 7}, [1, 2, 1, 2, 1, 2]) == dict.fromkeys({*range(VOCAB)} - {7}, -math.inf)
+    assert changes({**THRICE, "loop_end": [7]}, [1, 2, 1, 2, 1, 2]) == dict.fromkeys({*range(VOCAB)} - {7}, -math.inf)
+
+
+@pytest.mark.parametrize(
+    ("output_ids", "due"),
+    [([1, 2] * 3, 7), ([1, 2] * 3 + [7], 8), ([1, 2] * 3 + [7, 8], 3), ([1, 2] * 3 + [7, 8, 3], None), ([7], None)],
+)
+def test_an_end_of_several_tokens_is_forced_to_its_last(output_ids: list[int], due: int | None) -> None:
+    others = {} if due is None else dict.fromkeys({*range(VOCAB)} - {due}, -math.inf)
+    assert changes({**THRICE, "loop_end": [7, 8, 3]}, output_ids) == others
+
+
+def test_an_end_may_begin_with_a_token_of_the_loop() -> None:
+    due = dict.fromkeys({*range(VOCAB)} - {8}, -math.inf)
+    assert changes({**THRICE, "loop_end": [2, 8]}, [1, 2] * 3 + [2]) == due
+    assert set(changes({**THRICE, "loop_end": [2, 8]}, [1, 2] * 3)) == {*range(VOCAB)} - {2}
+
+
+def test_an_end_that_begins_again_within_itself_is_declined(caplog: pytest.LogCaptureFixture) -> None:
+    assert changes({**THRICE, "loop_end": [7, 7, 8]}, [1, 2] * 3) == {}
+    assert "its first token occurs again before its last" in caplog.text
 
 
 def test_an_end_that_is_masked_is_not_forced() -> None:
     logits = torch.zeros(VOCAB)
     logits[7] = -math.inf
-    assert {key: by for key, by in changes({**THRICE, "loop_end": 7}, [1, 2] * 3, logits).items() if by == by} == {}
+    assert {key: by for key, by in changes({**THRICE, "loop_end": [7]}, [1, 2] * 3, logits).items() if by == by} == {}
 
 
 @pytest.mark.parametrize(

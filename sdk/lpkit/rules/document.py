@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple
 
 import lpkit
 from lpkit._nearest import suggest
 from lpkit.history.rows import HistoryUse
+from lpkit.portable.words import word_fields
 from lpkit.rules.allowed_tokens import AllowedTokens
 from lpkit.rules.ban import Ban
 from lpkit.rules.characters import Characters
@@ -31,6 +33,7 @@ from lpkit.rules.top_n_sigma import TopNSigma
 from lpkit.rules.truncation import Truncation
 from lpkit.rules.when import KEYS, lane_class
 from lpkit.rules.xtc import Xtc
+from lpkit.vocabulary.forms import in_order
 
 VERSION = 1
 """Version of the document format."""
@@ -154,14 +157,15 @@ def _step(where: str, given: Any, rules: tuple[str, ...]) -> DocumentStep:
     _refuse_unknown(f"{where}/when", condition, KEYS)
     condition = {key: value for key, value in condition.items() if value is not None and value != []}
     _refuse_unknown(where, args, (*rule.keys, "when"))
-    for key in ("after", "before"):
-        if isinstance(condition.get(key), str | int):
-            condition = {**condition, key: [condition[key]]}
     reads: HistoryUse = "none"
     if condition:
         reads = "tokens" if condition.keys() & {"after", "before", "during"} else "length"
     args = {key: value for key, value in args.items() if value is not None}
-    args = {**args, **rule.fixed, **{f"when_{key}": value for key, value in condition.items()}, "step": where}
+    args = {**args, **rule.fixed, **{f"when_{key}": value for key, value in condition.items()}}
+    for key in _markers(rule.processor):
+        if isinstance(args.get(key), str | int):
+            args[key] = [args[key]]
+    args["step"] = where
     step = DocumentStep(name, where, reads, args)
     missing = [key for key, field in rule.params.keys().items() if rule.params.model_fields[field].is_required()]
     missing = [key for key in missing if args.get(key) is None]
@@ -178,6 +182,14 @@ def _step(where: str, given: Any, rules: tuple[str, ...]) -> DocumentStep:
     return step
 
 
+@cache
+def _markers(processor: type[lpkit.LogitsProcessor]) -> list[str]:
+    """Return the parameters of a step that are tokens in order, of which one needs no list."""
+    params = lane_class(processor, "tokens").Params
+    assert params is not None
+    return [field.key for field in word_fields(params, params.keys()) if field.find is in_order]
+
+
 def _refuse_unknown(where: str, given: Mapping[str, Any], known: Iterable[str]) -> None:
     for key in given:
         if key not in known:
@@ -189,7 +201,9 @@ def schema() -> dict[str, Any]:
     when = {key.removeprefix("when_"): value for key, value in _properties(lane_class(MinP, "tokens")).items()}
     steps = []
     for name, rule in RULES.items():
-        properties = {key: value for key, value in _properties(rule.processor).items() if key in rule.keys}
+        given = _properties(rule.processor)
+        markers = _markers(rule.processor)
+        properties = {key: _or_one(given[key]) if key in markers else given[key] for key in rule.keys}
         required = [key for key in rule.keys if rule.params.model_fields[rule.params.keys()[key]].is_required()]
         steps.append(
             {

@@ -29,7 +29,11 @@ EXAMPLES: dict[str, list[dict[str, Any]]] = {
     "penalties": [{"repetition": 1.3}, {"frequency": 0.5, "presence": -1.0}],
     "dry": [{"multiplier": 0.8, "allowed_length": 1}, {"multiplier": 2.0, "breakers": [3]}],
     "no_repeat_ngram": [{"size": 1}, {"size": 2, "window": 6}],
-    "loop": [{"times": 2, "tokens": 2}, {"times": 2, "tokens": 4, "end": 7}],
+    "loop": [
+        {"times": 2, "tokens": 2},
+        {"times": 2, "tokens": 4, "end": [7]},
+        {"times": 2, "tokens": 2, "end": [1, 2]},
+    ],
     "temperature": [{"low": 0.5, "high": 2.0}, {"smoothing": 0.3}],
     "top_n_sigma": [{"n": 0.5}, {"n": 1.5}],
     "min_p": [{"threshold": 0.05}, {"threshold": 0.3}],
