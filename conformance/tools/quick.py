@@ -2,14 +2,16 @@
 
     make quick [QUICK='conformance/lpkit_conformance/expectation/compare.py --seconds 30']
 
-The distance of a test is the smallest number of imports between it and a changed file. For a changed rule, its
-specimens come first, and a few correct processors of each style. Tests that did not fit into the time, and changed
-files that no test imports, are listed.
+What a change easily forgets comes first: the budgets of rooms, the list of codes. The distance of other tests is the
+smallest number of imports between them and a changed file. For a changed rule, its specimens come before them, and a
+few correct processors of each style; for a changed plugin, the tests with its name. Tests that did not fit into the
+time, and changed files that no test imports, are listed.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import re
 import subprocess
 import sys
@@ -24,11 +26,15 @@ TESTS = ROOT / "tests"
 ZOO = TESTS / "conformance" / "zoo"
 JUDGES = "tests/conformance/test_zoo.py"
 CATCHES = "test_the_named_check_catches_the_defect"
-"""All specimens of a changed rule are judged, also those that `make test` leaves to `make broad`."""
-CORRECT = (
-    *("v1-Bias", "v1-NoRepeatBigram", "v2-V2MinP", "v2-V2Presence"),
-    *("portable-PortableMinP", "adapter-AdapterReplays"),
+SPARES = "test_the_check_alone_fails_no_correct_processor_of_any_style"
+"""All specimens of a changed rule are judged, and a few correct processors of each style, by this rule alone."""
+PASSES = "test_no_check_fails_a_correct_processor"
+"""Correct processors of a changed file of the zoo are judged by all rules."""
+FORGOTTEN = (
+    "tests/conformance/tools/test_layers.py::test_every_import_goes_down_and_every_room_says_what_it_holds",
+    "tests/contracts/test_command_line.py::test_the_codes_of_the_checks",
 )
+"""Seconds for what most changes of a rule or a room forget."""
 OVER = "the time is over"
 ELSEWHERE = ("tests/engine", "tests/engines", "tests/gpu", "tests/site", "tests/contracts/fixtures")
 """Tests that need more than this environment has, and fixtures named like tests."""
@@ -48,6 +54,17 @@ def changed() -> list[str]:
     return [line.split(maxsplit=1)[1] for line in lines]
 
 
+def changed_lines(file: str) -> set[int]:
+    """Return the lines of a file that differ from the last commit; none of a file that git does not know."""
+    found: set[int] = set()
+    command = ["git", "diff", "-U0", "HEAD", "--", file]
+    for line in subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines():
+        if match := re.match(r"@@ \S+ \+(\d+)(?:,(\d+))? @@", line):
+            first, count = int(match[1]), int(match[2] or 1)
+            found |= {*range(first, first + max(count, 1))}
+    return found
+
+
 def distances(files: Iterable[str]) -> dict[str, int]:
     """Test files by the fewest imports that lead from each to one of ``files``."""
     sources = {name: str(file.relative_to(ROOT)) for name, file in modules().items()}
@@ -63,6 +80,7 @@ def distances(files: Iterable[str]) -> dict[str, int]:
         for name in names:
             importers.setdefault(sources.get(name, ""), set()).add(file)
     near = dict.fromkeys(files, 0)
+    near |= dict.fromkeys((file for file in sources.values() if reads(file, files)), 0)
     layer = set(near)
     while layer:
         layer = {file for other in layer for file in importers.get(other, ())} - near.keys()
@@ -70,20 +88,41 @@ def distances(files: Iterable[str]) -> dict[str, int]:
     # Modules that are loaded by name have no importer: tests that name a rule, and those of the room, are near, too.
     rules = codes(files)
     rooms = {str(Path("tests", *Path(file).parts[:1], *Path(file).parts[2:-1])) for file in files}
+    named = rules | ({"reference_plugins"} if plugins(files) else set())
     for file in tests:
-        if not file.startswith(ELSEWHERE) and any(code in (ROOT / file).read_text("utf-8") for code in rules):
+        if not file.startswith(ELSEWHERE) and any(name in (ROOT / file).read_text("utf-8") for name in named):
             near[file] = min(near.get(file, 1), 1)
         elif str(Path(file).parent) in rooms:
             near[file] = min(near.get(file, 2), 2)
     return {file: steps for file, steps in near.items() if file in tests and (ROOT / file).exists()}
 
 
+def reads(module: str, files: Iterable[str]) -> bool:
+    """Return True if a module names a changed file of its folder that is no module, such as a table."""
+    beside = [Path(file) for file in files if not file.endswith(".py") and Path(file).parent == Path(module).parent]
+    return any(file.name in (ROOT / module).read_text("utf-8") for file in beside)
+
+
+def plugins(files: Iterable[str]) -> set[str]:
+    """Return names of the reference plugins in these files."""
+    return {Path(file).parts[1] for file in files if file.startswith("reference_plugins/")}
+
+
 def codes(files: Iterable[str]) -> set[str]:
-    """Return checks whose class or specimens are in these files."""
+    """Return checks of which the class or specimens changed; all of a module if a function of it changed."""
     defined = set()
     for file in files:
         if (ROOT / file).exists() and "/checks/" in file:
-            defined |= {*re.findall(r"^class (LP\d{3})\b", (ROOT / file).read_text("utf-8"), re.MULTILINE)}
+            text = (ROOT / file).read_text("utf-8")
+            rules = {
+                node.name: {*range(node.lineno, (node.end_lineno or 0) + 1)}
+                for node in ast.parse(text).body
+                if isinstance(node, ast.ClassDef) and re.fullmatch(r"LP\d{3}", node.name)
+            }
+            written = {number for number, line in enumerate(text.splitlines(), 1) if line}
+            lines = changed_lines(file) & written
+            whole = not lines or lines - set().union(*rules.values())
+            defined |= {code for code, own in rules.items() if whole or own & lines}
         if match := re.search(r"/zoo/(lp\d{3})\.py$|/examples/(LP\d{3})\.", file):
             defined.add((match[1] or match[2]).upper())
     return defined
@@ -92,24 +131,41 @@ def codes(files: Iterable[str]) -> set[str]:
 class Nearest:
     """Sorts the tests, keeps the specimens of changed rules, and stops when the time is over."""
 
-    def __init__(self, near: dict[str, int], rules: set[str], end: float) -> None:
-        self.near, self.rules, self.end = near, rules, end
+    def __init__(self, near: dict[str, int], files: Iterable[str], end: float) -> None:
+        self.near, self.rules, self.end = near, codes(files), end
+        self.subjects = plugins(files) | {f"zoo.{Path(file).stem}" for file in files if str(ZOO) in str(ROOT / file)}
         self.waiting: dict[str, int] = {}
 
-    def distance(self, item: pytest.Item) -> int:
-        """Imports between a test and the change; specimens are at 0."""
+    def distance(self, item: pytest.Item) -> float:
+        """Imports between a test and the change; below 1 for specimens and a changed plugin."""
         file = str(item.path.relative_to(ROOT))
-        return 0 if file == JUDGES else self.near[file]
+        if item.nodeid in FORGOTTEN:
+            return -1
+        if file == JUDGES:
+            return 0.5 * item.name.startswith((SPARES, PASSES))
+        return 0 if self.of_subject(item) else self.near[file]
+
+    def of_subject(self, item: pytest.Item) -> bool:
+        """True if a changed plugin, or a correct processor of a changed file of the zoo, is the test's parameter."""
+        parameters = getattr(getattr(item, "callspec", None), "params", {})
+        target = getattr(parameters.get("specimen"), "target", None)
+        if target is not None:
+            return item.name.startswith(PASSES) and getattr(target, "__module__", "") in self.subjects
+        return any(subject in item.name for subject in self.subjects)
 
     def wanted(self, item: pytest.Item) -> bool:
         """True unless the test judges a specimen of another rule."""
+        file = str(item.path.relative_to(ROOT))
         judge, _, parameter = item.name.rstrip("]").partition("[")
         of_rule = parameter.startswith(tuple(self.rules))
-        long = ("deep", "gpu") if of_rule and judge == CATCHES else ("broad", "deep", "gpu")
-        if any(map(item.get_closest_marker, long)):
+        if of_rule and judge in (CATCHES, SPARES):
+            return True
+        ours = self.of_subject(item)
+        if any(map(item.get_closest_marker, ("deep", "gpu") if ours else ("broad", "deep", "gpu"))):
             return False
-        ours = of_rule or (bool(self.rules) and parameter in CORRECT)
-        return ours or str(item.path.relative_to(ROOT)) != JUDGES or not parameter
+        if file == JUDGES:
+            return ours or of_rule or not parameter
+        return file in self.near or item.nodeid in FORGOTTEN
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -135,12 +191,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=55, help="start no test after these")
     begun, given = time.monotonic(), parser.parse_args(arguments)
     files = given.files or changed()
-    near, rules = distances(files), codes(files)
-    chosen = sorted({*near, *([JUDGES] if rules else [])}, key=lambda file: near.get(file, 0))
+    near = distances(files)
+    nearest = Nearest(near, files, begun + given.seconds)
+    chosen = sorted({*near, *([JUDGES] if nearest.rules else [])}, key=lambda file: near.get(file, 0))
     if not chosen:
         print(f"No import leads from a test to {', '.join(files)}: see CONTRIBUTING, After a change.")
         return 0
-    nearest = Nearest(near, rules, begun + given.seconds)
+    chosen += {node.partition("::")[0] for node in FORGOTTEN} - {*chosen}
     options = ["-q", "--no-header", "-p", "no:cacheprovider"]
     status = pytest.main([*options, *(str(ROOT / file) for file in chosen)], [nearest])
     left = {file: count for file, count in nearest.waiting.items() if count}

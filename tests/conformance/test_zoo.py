@@ -106,6 +106,14 @@ def test_no_check_fails_a_correct_processor(specimen: zoo.Specimen) -> None:
     assert not blamed(results), explain(blamed(results))
 
 
+@pytest.mark.deep  # `make quick` runs that of a changed check; together they are the test above
+@pytest.mark.parametrize("code", CHECKS)
+def test_the_check_alone_fails_no_correct_processor_of_any_style(code: str) -> None:
+    for identity in sorted(FEW):
+        results = run_check(zoo.specimen(identity), code)
+        assert not blamed(results), f"{identity}\n{explain(blamed(results))}"
+
+
 @pytest.mark.parametrize("name", ["v2-V2Seeded", "portable-PortableMinP"])
 def test_another_process_agrees_on_a_correct_processor_and_none_is_left(name: str) -> None:
     results = zoo.run_all(zoo.specimen(name), select=("LP604", "LP606"))

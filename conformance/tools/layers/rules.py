@@ -90,7 +90,9 @@ def _over_budget(rooms: set[str]) -> list[str]:
         for room in sorted(room for room in rooms if room.partition(".")[0] == package):
             name, count = room.partition(".")[2] or room, lines(room)
             if count > budget.get(name, 0):
-                found.append(f"{room} has {count} lines, and the table grants {budget.get(name, 0)}: cut, or raise it")
+                found.append(
+                    f"{room} has {count} lines, and layers/table.toml grants {budget.get(name, 0)}: cut, or raise it"
+                )
             elif count < budget[name] - SLACK:
                 found.append(f"{room} has {count} lines: lower its budget of {budget[name]}")
     return found

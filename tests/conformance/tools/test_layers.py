@@ -52,7 +52,7 @@ def test_lazy_and_type_checking_imports_count() -> None:
 @pytest.mark.parametrize(
     ("budget", "problem"),
     [
-        (1, "lpkit.rng has 8 lines, and the table grants 1: cut, or raise it"),
+        (1, "lpkit.rng has 8 lines, and layers/table.toml grants 1: cut, or raise it"),
         (1000, "lpkit.rng has 8 lines: lower its budget of 1000"),
     ],
 )

@@ -12,6 +12,7 @@ from layers.imports import ROOT
 
 LINES = "tests/conformance/explanation/test_fault.py"
 RNG = "tests/sdk/test_rng.py"
+FACTS = "tests/conformance/facts/test_vllm.py"
 
 
 @pytest.mark.parametrize(
@@ -19,6 +20,8 @@ RNG = "tests/sdk/test_rng.py"
     [
         ("sdk/lpkit/rng.py", RNG, LINES),
         ("tests/conformance/zoo/lp201.py", LINES, RNG),
+        ("conformance/lpkit_conformance/facts/vllm.toml", FACTS, RNG),  # a table, which a module beside it reads
+        ("reference_plugins/lpkit-min-p/README.md", "tests/conformance/bench/test_launches.py", RNG),
     ],
 )
 def test_a_test_is_as_near_as_its_imports(file: str, near: str, far: str) -> None:
@@ -31,6 +34,22 @@ def test_a_rule_is_known_by_its_class_its_specimens_and_its_example() -> None:
     assert quick.codes(["conformance/lpkit_conformance/examples/LP201.sdk.diff"]) == {"LP201"}
     assert quick.codes(["tests/conformance/zoo/lp305.py", "sdk/lpkit/rng.py"]) == {"LP305"}
     assert "LP207" in quick.codes(["conformance/lpkit_conformance/checks/lp2_sizes.py"])
+
+
+@pytest.mark.parametrize(
+    ("place", "found"),
+    [
+        ("class LP208(", {"LP208"}),
+        ("import annotations", {"LP207", "LP208", "LP214"}),
+        ("", {"LP207", "LP208", "LP214"}),
+    ],
+)
+def test_rules_whose_class_did_not_change_are_left_out(place: str, found: set[str], monkeypatch) -> None:
+    file = "conformance/lpkit_conformance/checks/lp2_sizes.py"
+    lines = (ROOT / file).read_text("utf-8").splitlines()
+    changed = {number for number, line in enumerate(lines, 1) if place and place in line}
+    monkeypatch.setattr(quick, "changed_lines", lambda file: changed)
+    assert quick.codes([file]) == found
 
 
 def test_it_stops_in_time_and_says_what_it_left_out() -> None:
