@@ -26,7 +26,7 @@ TESTS = ROOT / "tests"
 ZOO = TESTS / "conformance" / "zoo"
 JUDGES = "tests/conformance/test_zoo.py"
 CATCHES = "test_the_named_check_catches_the_defect"
-SPARES = "test_the_check_alone_fails_no_correct_processor_of_any_style"
+SPARES = "test_the_check_alone_does_not_fail_a_correct_processor"
 """All specimens of a changed rule are judged, and a few correct processors of each style, by this rule alone."""
 PASSES = "test_no_check_fails_a_correct_processor"
 """Correct processors of a changed file of the zoo are judged by all rules."""
@@ -112,7 +112,7 @@ def codes(files: Iterable[str]) -> set[str]:
     """Return checks of which the class or specimens changed; all of a module if a function of it changed."""
     defined = set()
     for file in files:
-        if (ROOT / file).exists() and "/checks/" in file:
+        if (ROOT / file).exists() and "/checks/" in file and file.endswith(".py"):
             text = (ROOT / file).read_text("utf-8")
             rules = {
                 node.name: {*range(node.lineno, (node.end_lineno or 0) + 1)}

@@ -9,19 +9,19 @@ from plugin_hosts import Asked, assert_cheap, watched
 from sdk_hosts import HOST_SYNCS
 from shipped import PLUGINS, load, settings
 
-CLASSES = {plugin.name.removeprefix("lpkit-"): load(plugin) for plugin in PLUGINS}
+CLASSES = {plugin.name: load(plugin) for plugin in PLUGINS}
 OUTPUT = (4, 5, 6, 4, 5)
-WHOLE_ROWS = ("synthid", "typical", "tail_free")
-"""Rules that hold whole rows beside the logits: ranks, or a tournament. Any other rule takes its edits alone."""
+WHOLE_ROWS = ("lpkit-synthid", "typical", "tail_free")
+"""Rules that need whole rows beside the logits, for ranks or a tournament; no other rule may hold them."""
 
 CASES = [
     *(
-        (plugin.name.removeprefix("lpkit-"), case["extra_args"])
+        (plugin.name, case["extra_args"])
         for plugin in PLUGINS
         for case in settings(plugin).cases
         if plugin.name != "lpkit-rules"  # a chain costs what its rules do
     ),
-    *(("truncation", {"truncation_rule": rule, "truncation_threshold": 0.1}) for rule in ("epsilon", "top_a")),
+    *(("lpkit-truncation", {"truncation_rule": rule, "truncation_threshold": 0.1}) for rule in ("epsilon", "top_a")),
 ]
 SORTED = [(name, args) for name, args in CASES if {name, args.get("truncation_rule")} & {*WHOLE_ROWS}]
 ARGUMENTS = [item for item in CASES if item not in SORTED]
@@ -40,7 +40,7 @@ def test_it_waits_for_nothing_and_has_no_operation_per_row(name: str, args: dict
     assert not HOST_SYNCS & set(many.names)
 
 
-@pytest.mark.parametrize(("name", "args"), [case for case in CASES if case[0] in ("cite-from-prompt", "logit-bias")])
+@pytest.mark.parametrize(("name", "args"), [case for case in CASES if case[0].endswith(("-prompt", "logit-bias"))])
 def test_a_sparse_rule_costs_the_same_at_every_vocabulary(name: str, args: dict[str, Any]) -> None:
     large, small = (watched(CLASSES[name], Asked(args, (4, 5), OUTPUT), 8, vocab) for vocab in (40_000, 1_000))
     assert large.largest == small.largest

@@ -114,6 +114,6 @@ def assert_cheap(cls: type, asked: Asked) -> None:
     assert not HOST_SYNCS & set(many.names)
     large = watched(cls, asked, rows, vocab_size)
     size = rows * vocab_size * 4
-    assert large.largest < size / 8
+    assert large.largest < size / 8, "holds whole rows beside the logits"
     # Once for all, and again for each block of logits that fits a cache.
     assert len(large.names) <= len(few.names) * (1 + -(-size // kernels.BLOCK_BYTES["cpu"]))
