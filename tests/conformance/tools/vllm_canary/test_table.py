@@ -59,7 +59,8 @@ def test_releases_that_are_written_elsewhere_are_those_of_the_table(file: str, t
         validated=in_short(VLLM.since("validated", "online")),
         developed_with=VLLM.developed_with,
     )
-    assert said in (ROOT / file.format()).read_text(encoding="utf-8")
+    found = said in (ROOT / file.format()).read_text(encoding="utf-8")
+    assert found, f"{file.format()} does not say {said!r}, which the table of facts has"
 
 
 def test_a_difference_is_told_once_with_its_oldest_release() -> None:
