@@ -70,6 +70,10 @@ def _served(subject: Subject, params: SamplingParams) -> PluginError | None:
     return None
 
 
+PRIVATE = "_lpkit_"
+"""Beginning of the keys that lpkit itself keeps among a request's arguments."""
+
+
 @fact
 def keys_read(subject: Subject) -> frozenset[str]:
     """Return the keys of ``extra_args`` that the plugin reads in validation and in the first steps on its host."""
@@ -87,4 +91,4 @@ def keys_read(subject: Subject) -> frozenset[str]:
                 host.pool.running[f"r{nth}"].request.params = params
             for _ in host.run([Step(2)]):
                 pass
-    return frozenset(read)
+    return frozenset(key for key in read if not key.startswith(PRIVATE))

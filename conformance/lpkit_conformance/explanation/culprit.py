@@ -26,7 +26,7 @@ from lpkit_conformance.explanation.state import (
     State,
     leaves,
     same,
-    short_text,
+    short_texts,
     state_of,
 )
 from lpkit_conformance.explanation.writes import Writes
@@ -225,7 +225,7 @@ class _Scene:
             common = len(path) == 1 and ENTRY not in name and not isinstance(wrong, dict)
             shown = name.replace(ENTRY, f"[{self._place(host.driver.processor)}]")
             holder = self._holder(host, path, wrong, right)
-            found.append(Culprit(shown, short_text(wrong), short_text(right), holder, common, self.kept, ""))
+            found.append(Culprit(shown, *short_texts(wrong, right), holder, common, self.kept, ""))
 
         self._row_right(look)
         writes = Writes(self.subject.plugin.cls, name, self._position)

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import builtins
+import contextlib
+import linecache
 import re
 import traceback
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
 
 from lpkit_conformance.explanation.advice import CAUSES, FIXES
 from lpkit_conformance.instruments.author_lines import is_authors
@@ -18,6 +24,12 @@ def read(kind: str, text: str, error: BaseException | None = None) -> tuple[str,
         kind = "returned None"
     elif kind in ("AttributeError", "TypeError") and "NoneType" in text:
         kind = "None"
+    elif kind == "IndexError" and error is not None and (entries := _beyond(error)):
+        return f"{entries}: {CAUSES['exception']['one beyond']}", FIXES["exception"]["one beyond"]
+    elif (found := re.search(r"index (\d+) is out of bounds for .* size (\d+)", text)) and found[1] == found[2]:
+        kind = "one beyond"
+    elif error is not None and (found := re.search(r"tensor a \((\d+)\) must match .*tensor b \((\d+)\)", text)):
+        kind = "a value per row" if _values_per_row(error, {int(found[1]), int(found[2])}) else kind
     elif re.search(r"'\w*Config' object has no attribute", text):
         kind = "config field"
     elif (found := re.search(r"'(\w+)' object has no attribute", text)) and not hasattr(builtins, found[1]):
@@ -25,11 +37,51 @@ def read(kind: str, text: str, error: BaseException | None = None) -> tuple[str,
     return CAUSES["exception"].get(kind, ""), FIXES["exception"].get(kind, "")
 
 
+def _author_frames(error: BaseException) -> Iterator[tuple[FrameType, int]]:
+    """Yield frames and lines of the author's code, the last call first."""
+    for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
+        if is_authors(frame.f_code.co_filename):
+            yield frame, line
+
+
+def _beyond(error: BaseException) -> str:
+    """Return which list of the author's line was asked for the entry right behind its last; empty if none was."""
+    for frame, number in _author_frames(error):
+        line = linecache.getline(frame.f_code.co_filename, number).strip()
+        with contextlib.suppress(Exception):  # a line of a longer statement, or names that it has changed since
+            for node in ast.walk(ast.parse(line if not line.endswith(":") else f"{line} pass")):
+                if isinstance(node, ast.Subscript) and _only_looks(node):
+                    values = [_value(part, frame) for part in (node.value, node.slice)]
+                    if isinstance(values[0], list | tuple) and values[1] == len(values[0]):
+                        named, index = map(ast.unparse, (node.value, node.slice))
+                        return f"`{named}` has {len(values[0])} entries, and `{index}` is {values[1]}"
+        return ""
+    return ""
+
+
+def _only_looks(node: ast.AST) -> bool:
+    """Return True if the expression can be evaluated once more: it calls nothing but ``len``."""
+    return all(ast.unparse(call.func) == "len" for call in ast.walk(node) if isinstance(call, ast.Call))
+
+
+def _value(node: ast.expr, frame: FrameType) -> Any:
+    return eval(compile(ast.Expression(node), "", "eval"), frame.f_globals, frame.f_locals)
+
+
+def _values_per_row(error: BaseException, sizes: set[int]) -> bool:
+    """Return True if a local tensor of logits ``[n, vocab]`` explains two sizes that do not go together."""
+    return any(
+        getattr(value, "ndim", 0) == 2 and sizes == set(value.shape)
+        for frame, _ in _author_frames(error)
+        for value in frame.f_locals.values()
+    )
+
+
 def _prompt_first(error: BaseException) -> bool:
     """Return True if token ids were passed to an author's argument for logits."""
     return any(
         "logits" in name and isinstance(value, list)
-        for frame, _ in traceback.walk_tb(error.__traceback__)
+        for frame, _ in _author_frames(error)
         for name, value in frame.f_locals.items()
-        if is_authors(frame.f_code.co_filename) and name in frame.f_code.co_varnames[: frame.f_code.co_argcount]
+        if name in frame.f_code.co_varnames[: frame.f_code.co_argcount]
     )

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 import torch
+from lpkit import Params
 
 MISSING: Final = object()
 """In place of a value that is not there."""
@@ -21,6 +22,9 @@ MOST_PARTS = 32
 """Parts of one value that are tried, each in a run of its own."""
 
 MOST_LEVELS = 5
+
+MOST_TEXT = 200
+"""Characters of parameters in a text."""
 
 ENTRY = "[#]"
 """The entry of the request's own row or slot, in a name."""
@@ -106,7 +110,7 @@ def state_of(path: str, value: Any, position: int) -> State:
     elif isinstance(value, FunctionType):
         cells = zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)
         found.places = {name: (cell, None) for name, cell in cells if name != "self"}
-    elif hasattr(value, "__dict__"):
+    elif hasattr(value, "__dict__") and not isinstance(value, Params):  # parameters are shared, and never change
         found.add_attributes("self" if callable(value) else path, value)
     return found
 
@@ -143,10 +147,20 @@ def same(one: Any, other: Any) -> bool:
         return False
 
 
+def short_texts(one: Any, other: Any) -> tuple[str, str]:
+    """Return two different values as short texts; where these are equal, those of the first parts that differ."""
+    texts = short_text(one), short_text(other)
+    if texts[0] != texts[1] or type(one) is not type(other) or not isinstance(one, list | tuple):
+        return texts
+    if len(one) != len(other):
+        return f"{texts[0]} with {len(one)} entries", f"{texts[1]} with {len(other)} entries"
+    return next((short_texts(*pair) for pair in zip(one, other, strict=True) if not same(*pair)), texts)
+
+
 def short_text(value: Any) -> str:
     if value is MISSING:
         return ABSENT
     if isinstance(value, torch.Tensor | np.ndarray):
         return str(value.item()) if value.ndim == 0 else ""
-    text = reprlib.repr(value)
+    text = repr(value)[:MOST_TEXT] if isinstance(value, Params) else reprlib.repr(value)
     return "" if "object at" in text or "<" in text else text

@@ -279,7 +279,7 @@ def _move(value: Any, by: int, vocab_size: int) -> Any:
     def moved(item: Any) -> Any:
         if isinstance(item, int):
             return (item + by) % vocab_size if 0 <= item < vocab_size else item + by
-        return item * (1 + by * 1e-4) if isinstance(item, float) else _other_word(item, by)
+        return _scaled(item, 1 + by * 1e-4) if isinstance(item, float) else _other_word(item, by)
 
     return _changed(value, moved)
 
@@ -307,9 +307,14 @@ def _shift(value: Any, step: int, vocab_size: int) -> Any:
     def shifted(item: Any) -> Any:
         if isinstance(item, int):
             return item + step if item + step < vocab_size or item >= vocab_size else item - step
-        return item * (1 - 0.11 * step) if isinstance(item, float) else _other_word(item, step)
+        return _scaled(item, 1 - 0.11 * step) if isinstance(item, float) else _other_word(item, step)
 
     return _changed(value, shifted)
+
+
+def _scaled(number: float, factor: float) -> float:
+    """Return the product with ten digits: a report shows 1.34, and not 1.3399999999999999."""
+    return float(f"{number * factor:.10g}")
 
 
 def _other_word(text: Any, step: int) -> Any:

@@ -13,7 +13,7 @@ from lpkit_conformance.codec import decode, encode
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.instruments.author_lines import location_in
 from lpkit_conformance.processes.supervise import ONE_THREAD, Child, Event, Lost
-from lpkit_conformance.results import NEEDS, CheckResult, Finding, TargetResult
+from lpkit_conformance.results import BAD, NEEDS, CheckResult, Finding, TargetResult
 from lpkit_conformance.settings.cases import FOREIGN_ARGS, Requests
 from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.suite.agenda import Agenda
@@ -121,7 +121,8 @@ class _Supervision:
         for label in self.agenda.left:
             found[label] = CheckResult(*_parts(label), "blocked", "the run was abandoned")
         results = one_report_each([found[label] for label in self.agenda.requires or found], announced)
-        error = self.error or (self.hint if inactive(results) else "")
+        told = any(result.status in BAD for result in results)  # what fails comes first
+        error = self.error or (self.hint if not told and inactive(results) else "")
         return TargetResult(target, self.hosts, results, self.interface, self.judged_with, error, tuple(self.notes))
 
     def _take(self, event: Event) -> None:

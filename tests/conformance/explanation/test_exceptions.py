@@ -1,0 +1,50 @@
+"""The cause of an exception, read from its text and the author's frames."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from lpkit_conformance.explanation.exceptions import read
+
+
+def one_too_many(tokens: list[int], output_ids: list[int]) -> int:
+    if len(output_ids) <= len(tokens):
+        return tokens[len(output_ids)]
+    return -1
+
+
+def far_beyond(tokens: list[int]) -> int:
+    return tokens[len(tokens) + 3]
+
+
+def at_the_end(logits: torch.Tensor) -> torch.Tensor:
+    return logits.gather(1, torch.full((2, 1), logits.shape[1]))
+
+
+def lost_dimension(logits: torch.Tensor) -> torch.Tensor:
+    return logits / torch.ones(2, 1).squeeze()
+
+
+def two_vocabularies(logits: torch.Tensor) -> torch.Tensor:
+    return logits + torch.ones(2, 9)
+
+
+@pytest.mark.parametrize(
+    ("call", "cause"),
+    [
+        (lambda: one_too_many([5, 6], [5, 6]), "`tokens` has 2 entries, and `len(output_ids)` is 2: the index is the"),
+        (lambda: far_beyond([5, 6]), "an index lies beyond the end"),
+        (lambda: at_the_end(torch.zeros(2, 8)), "the index is the size"),
+        (lambda: lost_dimension(torch.zeros(2, 8)), "one value for each row meets the vocabulary"),
+        (lambda: two_vocabularies(torch.zeros(2, 8)), ""),
+    ],
+)
+def test_an_exceptions_cause_names_what_the_line_found(call: Callable[[], Any], cause: str) -> None:
+    with pytest.raises((IndexError, RuntimeError)) as raised:
+        call()
+    found, _ = read(raised.type.__name__, str(raised.value), raised.value)
+    assert found.startswith(cause)
+    assert bool(found) is bool(cause)
