@@ -11,6 +11,7 @@ import pytest
 import torch
 from lpkit import train
 from lpkit.sampling_params import SamplingParams
+from lpkit_conformance.engine.beyond_cpu import cut_in_torch
 from lpkit_conformance.engine.process import EngineProcess
 from lpkit_conformance.engine.tiny import EngineSettings
 from lpkit_conformance.engine_checks.asks import Ask
@@ -53,7 +54,7 @@ def rollout(request: pytest.FixtureRequest, engines: Callable[..., EngineProcess
     for mode in ("processed_logprobs", "raw_logits"):
         engine = engines(EngineSettings(request.param, logprobs_mode=mode), tuple(TARGETS.values()))
         if request.param == "v2":
-            engine.inspect("plugin_probes:cut_in_torch")
+            engine.inspect(cut_in_torch)
         answers.append(engine.generate(asks))
     reported, raw = answers
     assert [answer.error for answer in reported.values()] == [None] * len(asks)

@@ -11,7 +11,7 @@ import typer
 from lpkit_conformance.errors import UsageError
 from lpkit_conformance.settings.hosts import RUNNER_HOSTS
 
-from lpkit_cli.commands.options import Host, Targets
+from lpkit_cli.commands.options import EngineChoice, Host, Targets
 from lpkit_cli.console import write
 
 PAGE = Path("lpkit-show.html")
@@ -72,6 +72,10 @@ def show(
             "request whose row differs, alone and in the batch. Only --case, --limit, --out and --json apply.",
         ),
     ] = None,
+    engine: Annotated[
+        EngineChoice,
+        typer.Option(help="Serve the request in lpkit's reference runtime, or in a real vLLM on the CPU."),
+    ] = EngineChoice.reference,
     out: Out = PAGE,
     json_file: JsonFile = None,
     limit: Annotated[float, typer.Option(help="Seconds that a call of a processor may take.", min=1.0)] = 20.0,
@@ -103,6 +107,7 @@ def show(
         seed=seed,
         model=model,
         limit=limit,
+        engine=engine is EngineChoice.vllm,
     )
     if trace is not None:
         shown = run.show_failure(trace, [case] if case else [], limit)

@@ -64,6 +64,15 @@ def mend_interpreter() -> None:
     shared.options = replace(shared.options, sanitize_overflow=False)
 
 
+def cut_in_torch(engine: Any) -> None:
+    """Let V2 cut by top-k and top-p in vLLM's own torch code: Triton's interpreter cannot run the kernel."""
+    module = importlib.import_module(type(engine.model_runner.sampler).__module__)
+    assert module.apply_top_k_top_p
+    vars(module)["apply_top_k_top_p"] = importlib.import_module(
+        "vllm.v1.sample.ops.topk_topp_sampler"
+    ).apply_top_k_top_p_pytorch
+
+
 def separate_decodes(model_runner: Any) -> None:
     """A V1 runner sorts its batch from here on, decodes before prefills, as some attention backends ask for.
 

@@ -78,7 +78,7 @@ def survey(runner: Runner, target: str, path: list[str], told: dict[str, Any]) -
         cls = resolve_target(target)
     except LoadError as error:
         return {"failure": load_failure(target, error, False)}
-    _hide_installed()
+    hide_installed()
     _state.session = session = Session(target, cls, plan)
     return {
         "interface": " and ".join(sorted(interfaces_of(cls))),
@@ -100,7 +100,7 @@ def _has(module: str) -> bool:
         return False
 
 
-def _hide_installed() -> None:
+def hide_installed() -> None:
     """Let vLLM see no installed processors: with them the plugin would be loaded twice, and others with it."""
     real = importlib.metadata.entry_points
 

@@ -20,25 +20,28 @@ def work(parent: Parent) -> None:
     judged_with = prepare(job["lost"])
     sys.path[:0] = job["path"]
     parent.tell("ready", judged_with=judged_with)
-    for event, fields in told(job, judged_with):
-        parent.tell(event, **fields)
+    for fields in told(job, judged_with):
+        parent.tell("seen", **fields)
 
 
-def told(job: dict[str, Any], judged_with: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Run a job of :mod:`.run`; yield each event and its fields."""
+def told(job: dict[str, Any], judged_with: str) -> Iterator[dict[str, Any]]:
+    """Run a job of :mod:`.run`; yield fields of :class:`.results.Show`, each ``step`` with them."""
     from lpkit_conformance.errors import UserError
     from lpkit_conformance.show.asked import Asked
     from lpkit_conformance.subject.calls import PluginError
 
     try:
         asked = Asked(job, judged_with.startswith(STANDIN))
-        yield "begun", asked.facts()
+        yield asked.facts()
         lockstep = asked.lockstep()
-        yield "plain", {"plain": [asked.model.text(token) for token in lockstep.plain]}
+        yield {"plain": [asked.model.text(token) for token in lockstep.plain]}
         for step in lockstep.steps():
-            yield "step", {"step": encode(step)}
-            yield "notes", {"notes": lockstep.notes()}
-    except UserError as error:
-        yield "problem", {"problem": str(error)}
-    except PluginError as error:
-        yield "problem", {"problem": f"{error}{f' ({error.location})' if error.location else ''}"}
+            yield {"step": encode(step), "notes": lockstep.notes()}
+    except (UserError, PluginError) as error:
+        yield problem(error)
+
+
+def problem(error: Exception) -> dict[str, Any]:
+    """Return an error of the user's or of a processor as fields."""
+    location = getattr(error, "location", "")
+    return {"problem": f"{error}{f' ({location})' if location else ''}"}

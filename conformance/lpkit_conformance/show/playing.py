@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -52,12 +52,13 @@ class Part:
         args: of the class's constructor.
 
     Attributes:
+        name: the processor's.
         note: why it leaves the request to itself; empty if it does not, as far as is known.
     """
 
     def __init__(self, number: int, processor: Processor, args: Any) -> None:
         self.number, self.note, self.claims = number, processor.note, False
-        self._name, self._edit = processor.name, processor.edit
+        self.name, self._edit = processor.name, processor.edit
         with self._calling("__init__", as_engine=False):
             self._made = processor.make(*args)
         self._admit: Any = getattr(self._made, "admit", None)
@@ -99,7 +100,7 @@ class Part:
             return checked(self._made.apply(logits, *context), logits)
 
     def _calling(self, method: str, as_engine: bool = True) -> calling:
-        return calling(f"{self._name}.{method}", as_engine)
+        return calling(f"{self.name}.{method}", as_engine)
 
     def _asked_to_admit(self, request: Any) -> Any:
         answer = self._admit(request)
@@ -198,7 +199,7 @@ class Lockstep:
         prompt: Sequence[int],
         processors: Sequence[Processor],
     ) -> None:
-        self._model, self._processors = model, processors
+        self._model = model
         self._greedy = params().temperature < GREEDY_EPSILON
         self._count = params().max_tokens or 16
         ignore_eos = params().ignore_eos
@@ -229,26 +230,44 @@ class Lockstep:
 
     def notes(self) -> tuple[str, ...]:
         """Return for each processor why it leaves the request to itself; empty where it does not."""
-        return tuple(SAMPLING if self._greedy and part.samples else part.note for part in self._full.parts)
+        return notes_of(self._full.parts, self._greedy)
 
     def _view(self, token: int, plain: int, without: Sequence[int], raw: torch.Tensor) -> StepView:
-        stages: Seen = [(MODEL, raw), *self._full.seen]
-        final, before = stages[-1][1][0], (self._plain.seen or [(MODEL, raw)])[-1][1][0]
-        top = likeliest(raw[0], SHOWN) + likeliest(final, SHOWN)
-        ids = list(dict.fromkeys([token, plain, *without, *top]))
-        views, last = [], raw[0]
-        for stage, logits in stages:
-            if isinstance(stage, Part) or stage == MODEL or not torch.equal(logits[0], last):
-                number = stage.number if isinstance(stage, Part) else None
-                name = stage if number is None else self._processors[number].name
-                views.append(stage_view(name, number, last, logits[0], ids, self._model.text))
-                last = logits[0]
-        return StepView(
-            self._model.text(token),
-            self._model.text(plain),
-            tuple(self._model.text(other) for other in without),
-            tuple(map(self._model.text, ids)),
-            tuple(views),
-            forced=bool(before[token].isneginf()),
-            prevented=bool(final[plain].isneginf()),
-        )
+        before = (self._plain.seen or [(MODEL, raw)])[-1][1][0]
+        return step_view(self._model, token, plain, without, [(MODEL, raw), *self._full.seen], before)
+
+
+def notes_of(parts: Iterable[Part], greedy: bool) -> tuple[str, ...]:
+    """Return for each processor why it leaves the request to itself; empty where it does not."""
+    return tuple(SAMPLING if greedy and part.samples else part.note for part in parts)
+
+
+def step_view(
+    model: LanguageModel, token: int, plain: int, without: Sequence[int], stages: Seen, before: torch.Tensor
+) -> StepView:
+    """Return a step as data.
+
+    Args:
+        model: of the tokens.
+        token, plain, without: as in :class:`.results.StepView`.
+        stages: the model and all that was seen after it.
+        before: the final logits ``[vocab]`` without processors.
+    """
+    raw, final = stages[0][1][0], stages[-1][1][0]
+    top = likeliest(raw, SHOWN) + likeliest(final, SHOWN)
+    ids = list(dict.fromkeys([token, plain, *without, *top]))
+    views, last = [], raw
+    for stage, logits in stages:
+        if isinstance(stage, Part) or stage == MODEL or not torch.equal(logits[0], last):
+            number, name = (stage.number, stage.name) if isinstance(stage, Part) else (None, stage)
+            views.append(stage_view(name, number, last, logits[0], ids, model.text))
+            last = logits[0]
+    return StepView(
+        model.text(token),
+        model.text(plain),
+        tuple(map(model.text, without)),
+        tuple(map(model.text, ids)),
+        tuple(views),
+        forced=bool(before[token].isneginf()),
+        prevented=bool(final[plain].isneginf()),
+    )

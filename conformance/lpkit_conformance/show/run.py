@@ -10,7 +10,11 @@ from typing import Any
 
 from lpkit_conformance import failures
 from lpkit_conformance.codec import decode
-from lpkit_conformance.errors import UsageError
+from lpkit_conformance.engine.checking import require_vllm
+from lpkit_conformance.engine.losses import short
+from lpkit_conformance.engine.process import EngineProcess, ProcessLost
+from lpkit_conformance.engine.tiny import EngineError
+from lpkit_conformance.errors import EngineUnavailable, UsageError
 from lpkit_conformance.instruments.author_lines import location_in
 from lpkit_conformance.processes.supervise import ONE_THREAD, Event, Lost
 from lpkit_conformance.results import StepView, label_of
@@ -20,8 +24,10 @@ from lpkit_conformance.settings.project import Project, entry_points_of
 from lpkit_conformance.show.child import told
 from lpkit_conformance.show.results import Compared, Show, first_difference
 from lpkit_conformance.vllm_api.attempts import run_child
+from lpkit_conformance.vllm_api.runners import V1, V2, Runner
 
 CHILD = "lpkit_conformance.show.child:work"
+ENGINE = "lpkit_conformance.show.engine"
 MOST_STEPS = 1024
 LIMIT_SECONDS = 20.0
 
@@ -37,6 +43,7 @@ class ShowOptions:
         host: the runner; empty: the newest one whose interface all targets have.
         model: a model of transformers; empty: the built-in model.
         limit: seconds that a call of a processor may take.
+        engine: serve the request in a real vLLM on the CPU.
         change: a parameter and its value: an argument of a processor, a field of SamplingParams, or ``N.PARAMETER`` of
             the N-th step of ``rules``.
         like: a request, as JSON, whose values replace those of the projects' cases.
@@ -50,6 +57,7 @@ class ShowOptions:
     seed: int = 0
     model: str = ""
     limit: float = LIMIT_SECONDS
+    engine: bool = False
     change: tuple[str, Any] | None = None
     like: str = ""
 
@@ -70,6 +78,7 @@ def show(targets: Sequence[Any], options: ShowOptions, folder: Path | None = Non
 
     Raises:
         UsageError, ProjectError, CaseError: there is nothing to show.
+        EngineUnavailable: there is no vLLM for ``options.engine``.
     """
     if not 1 <= options.steps <= MOST_STEPS:
         raise UsageError(f"steps must be a number from 1 to {MOST_STEPS}, not {options.steps}")
@@ -87,17 +96,40 @@ def show(targets: Sequence[Any], options: ShowOptions, folder: Path | None = Non
     taken = _Taken(shown, [])
     try:
         if judged_with:
-            for event, fields in told(job, judged_with):
-                _take(taken, {"event": event, **fields})
+            for fields in told(job, judged_with):
+                _take(taken, fields)
+        elif options.engine:
+            _on_engine(taken, job, options)
         else:
             run_child(CHILD, job, partial(_take, taken), options.limit, ONE_THREAD)
+    except EngineError as error:
+        if not isinstance(error, ProcessLost):
+            raise EngineUnavailable(f"the engine ended: {short(error)}") from None
+        taken.show = _lost(taken.show, error.loss)
     except Lost as loss:
-        location = location_in(loss.stacks)
-        problem = f"{loss.what}{f' ({location})' if location else ''}{loss.last_words}"
-        taken.show = replace(taken.show, problem=problem)
+        taken.show = _lost(taken.show, loss)
     if not taken.show.model:
         raise UsageError(taken.show.problem)
     return replace(taken.show, steps=tuple(taken.steps))
+
+
+def _lost(shown: Show, loss: Lost) -> Show:
+    """Return what is shown of a request whose process was lost."""
+    location = location_in(loss.stacks)
+    return replace(shown, problem=f"{loss.what}{f' ({location})' if location else ''}{loss.last_words}")
+
+
+def _on_engine(taken: _Taken, job: dict[str, Any], options: ShowOptions) -> None:
+    """Take the request from a real vLLM, on the runner that was asked for or that the processors need."""
+    require_vllm()
+    runner: Runner | None = V1 if options.host == V1 else V2
+    while runner is not None:
+        with EngineProcess(runner) as process:
+            event = process.call(f"{ENGINE}:begin", runner, job)
+            runner = event.get("needs")
+            while event and runner is None:
+                _take(taken, event)
+                event = None if taken.show.problem else process.call(f"{ENGINE}:step", timeout=options.limit)
 
 
 def show_failure(file: Path, cases: Sequence[str], limit: float) -> Show:
@@ -159,11 +191,8 @@ def _target(target: Any, own: Project | None) -> dict[str, Any]:
 
 
 def _take(taken: _Taken, event: Event) -> None:
-    kind = event.pop("event")
-    if kind == "step":
-        taken.steps.append(decode(StepView, event["step"]))
-    else:
-        fields: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in event.items()
-        }
-        taken.show = replace(taken.show, **fields)
+    event.pop("event", None)
+    if step := event.pop("step", None):
+        taken.steps.append(decode(StepView, step))
+    fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in event.items()}
+    taken.show = replace(taken.show, **fields)

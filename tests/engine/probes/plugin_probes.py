@@ -69,15 +69,6 @@ def is_async(engine: Any) -> bool:
     return bool(engine.llm.llm_engine.vllm_config.scheduler_config.async_scheduling)
 
 
-def cut_in_torch(engine: Any) -> None:
-    """V2's top-k and top-p by vLLM's own torch code: Triton's interpreter cannot run the kernel."""
-    from vllm.v1.sample.ops.topk_topp_sampler import apply_top_k_top_p_pytorch
-
-    module: Any = sys.modules[type(engine.model_runner.sampler).__module__]
-    assert module.apply_top_k_top_p
-    module.apply_top_k_top_p = apply_top_k_top_p_pytorch
-
-
 def count_drafts(engine: Any) -> None:
     """Count rows and requests of the calls that processors get from here on."""
     engine.calls = []

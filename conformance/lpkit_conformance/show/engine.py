@@ -1,0 +1,210 @@
+"""The same request in a real vLLM on the CPU: its own stages, and its own sampler's choices.
+
+At each step the sampler is called again with the same random numbers, and with processors that pass the logits on. The
+toy speaks in place of the engine's model. :mod:`.run` calls :func:`begin` and :func:`step` in the engine's process.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from lpkit.sampling_params import GREEDY_EPSILON
+
+from lpkit_conformance.codec import encode
+from lpkit_conformance.engine.beyond_cpu import cut_in_torch
+from lpkit_conformance.engine.child import hide_installed, reasoning_config
+from lpkit_conformance.engine.tiny import EngineSettings, TinyEngine, import_vllm
+from lpkit_conformance.engine_checks.asks import Ask
+from lpkit_conformance.errors import UsageError, UserError
+from lpkit_conformance.explanation.steps import MODEL
+from lpkit_conformance.results import StepView
+from lpkit_conformance.show.asked import Asked
+from lpkit_conformance.show.child import problem
+from lpkit_conformance.show.playing import Part, Processor, Seen, notes_of, step_view
+from lpkit_conformance.subject.calls import PluginError
+from lpkit_conformance.vllm_api.runners import V1, Runner
+
+STAGES = "vLLM's stages"
+"""What vLLM does before, between and after the processors."""
+
+_state: dict[str, Iterator[dict[str, Any]]] = {}
+
+
+def begin(runner: Runner, job: dict[str, Any]) -> dict[str, Any]:
+    """Start the engine and return fields of :class:`.results.Show`; ``needs`` alone if another runner is needed."""
+    torch.set_num_threads(1)
+    version = import_vllm()
+    sys.path[:0] = job["path"]
+    try:
+        asked = Asked(job, standin=False)
+        if asked.host != runner:
+            return {"needs": asked.host}
+        hide_installed()
+        played = _Played(asked, job["model"])
+        _state["steps"] = played.steps()
+        plain = tuple(map(asked.model.text, played.plain()))
+    except (UserError, PluginError) as error:
+        return problem(error)
+    return {**asked.facts(), "judged_with": f"a real vLLM {version}", "plain": plain}
+
+
+def step() -> dict[str, Any] | None:
+    """Return the next step and the notes, or a problem; None after the last step."""
+    try:
+        return next(_state["steps"], None)
+    except (UserError, PluginError) as error:
+        return problem(error)
+
+
+class _Played:
+    """The request in an engine.
+
+    Args:
+        asked: the request.
+        path: of the model; empty: the toy.
+    """
+
+    def __init__(self, asked: Asked, path: str) -> None:
+        self._asked, self._model = asked, asked.model
+        self._every = frozenset(range(len(asked.processors)))
+        self._passing: frozenset[int] = frozenset()
+        self._looking = False
+        self._tokens: list[int] = []
+        self._seen: Seen = []
+        self._steps: list[StepView] = []
+        self._parts: dict[int, Part] = {}
+        room = len(asked.prompt) + (asked.case.fields["max_tokens"]) + 1
+        extra: dict[str, Any] = {"model": path} if path else {}
+        if (markers := self._model.thinking) is not None:
+            extra["reasoning_config"] = reasoning_config({"start": markers.start, "end": markers.end})
+        # The tiny model's rows are a multiple of 128 tokens wide; those that the toy lacks are impossible.
+        width = self._model.vocab_size if path else -(-self._model.vocab_size // 128) * 128
+        mode = "processed_logits"
+        settings = EngineSettings(asked.host, 1, room, width, logprobs_mode=mode, extra=extra, exact=True)
+        classes = [self._class(number, processor) for number, processor in enumerate(asked.processors)]
+        self._engine = TinyEngine(settings, classes)
+        sampler = self._engine.model_runner.sampler
+        if asked.host == V1:
+            self._tap_v1(sampler)
+        else:
+            cut_in_torch(self._engine)
+            self._tap_v2(sampler)
+
+    def plain(self) -> list[int]:
+        """Return the reply without processors."""
+        self._passing = self._every
+        self._submit("plain")
+        while self._engine.busy:
+            self._engine.step()
+        self._engine.step()  # tells the runner that the request has finished
+        return self._tokens
+
+    def steps(self) -> Iterator[dict[str, Any]]:
+        """Yield the steps of the reply, each with the notes so far."""
+        self._looking = True
+        self._submit("shown")
+        greedy = self._asked.case.params().temperature < GREEDY_EPSILON
+        while self._engine.busy:
+            self._engine.step()
+            for view in self._steps:
+                parts = [self._parts[number] for number in sorted(self._parts)]
+                yield {"step": encode(view), "notes": notes_of(parts, greedy)}
+            self._steps.clear()
+
+    def _submit(self, name: str) -> None:
+        self._tokens = []
+        params = {"ignore_eos": False, **self._asked.case.fields}
+        if (error := self._engine.submit(Ask(name, tuple(self._asked.prompt), params))) is not None:
+            raise UsageError(f"vLLM refuses the request: {error}")
+
+    def _class(self, number: int, processor: Processor) -> type:
+        """Return a class that vLLM loads: the processor, observed."""
+        played = self
+
+        class Observed(Part):
+            def __init__(self, config: Any, *args: Any) -> None:
+                config.model_config.lpkit_tokenizer = played._model.tokenizer
+                super().__init__(number, processor, (config, *args))
+                played._parts[number] = self
+
+            def apply(self, logits: torch.Tensor, *context: Any) -> torch.Tensor:
+                if number in played._passing:
+                    return logits
+                played._seen.append((STAGES, logits.clone()))
+                after = super().apply(logits, *context)
+                played._seen.append((self, after.clone()))
+                return after
+
+        if self._asked.host == V1:
+            from lpkit.v1 import LogitsProcessor as Interface
+        else:
+            from lpkit.v2 import LogitsProcessor as Interface  # type: ignore[assignment]
+        return type(Interface)(processor.name, (Observed, Interface), {})
+
+    def _tap_v1(self, sampler: Any) -> None:
+        forward, sample = sampler.forward, sampler.sample
+
+        def sampled(logits: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+            tokens, processed = sample(logits, *args, **kwargs)
+            self._seen.append((STAGES, (logits if processed is None else processed).clone()))
+            return tokens, processed
+
+        def forwarded(logits: torch.Tensor, sampling_metadata: Any, *args: Any, **kwargs: Any) -> Any:
+            states = [(generator, generator.get_state()) for generator in sampling_metadata.generators.values()]
+
+            def run(raw: torch.Tensor) -> tuple[Any, int]:
+                for generator, state in states:
+                    generator.set_state(state)
+                output = forward(raw, sampling_metadata, *args, **kwargs)
+                return output, int(output.sampled_token_ids[0, 0])
+
+            return self._look(logits, run)
+
+        sampler.sample, sampler.forward = sampled, forwarded
+
+    def _tap_v2(self, sampler: Any) -> None:
+        sample = sampler.sample
+
+        def run(raw: torch.Tensor, *args: Any, **kwargs: Any) -> tuple[Any, int]:
+            tokens, processed = sample(raw, *args, **kwargs)
+            self._seen.append((STAGES, processed.clone()))
+            return (tokens, processed), int(tokens[0])
+
+        def sampled(logits: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+            return self._look(logits, lambda raw: run(raw, *args, **kwargs))
+
+        sampler.sample = sampled
+
+    def _look(self, logits: torch.Tensor, run: Callable[[torch.Tensor], tuple[Any, int]]) -> Any:
+        """Let the sampler choose a token, and keep what it does and would do.
+
+        Args:
+            logits: the model's.
+            run: calls the sampler; returns its output and the token.
+        """
+        raw, count = self._raw(logits), self._model.vocab_size
+
+        def choose(passing: frozenset[int]) -> tuple[Any, int, Seen]:
+            self._passing, self._seen = passing, [(MODEL, raw)]
+            output, token = run(raw.clone())
+            return output, token, [(stage, seen[:, :count].float()) for stage, seen in self._seen]
+
+        if not self._looking:
+            output, token, _ = choose(self._every)
+        else:
+            output, token, seen = choose(frozenset())
+            _, plain, others = choose(self._every)
+            alone = len(self._every) == 1
+            without = [plain] if alone else [choose(frozenset({number}))[1] for number in sorted(self._every)]
+            self._steps.append(step_view(self._model, token, plain, without, seen, others[-1][1][0]))
+        self._tokens.append(token)
+        return output
+
+    def _raw(self, logits: torch.Tensor) -> torch.Tensor:
+        if not self._model.toy:
+            return logits.float().clone()
+        row = self._model.logits([*self._asked.prompt, *self._tokens])
+        return torch.nn.functional.pad(row, (0, logits.shape[1] - len(row)), value=-torch.inf).unsqueeze(0)
