@@ -140,6 +140,7 @@ def test_a_saved_failure_is_shown_with_the_tokens_of_the_row_that_differs_until_
         (("mine", "--host", "export"), "v1 and v2 are shown"),
         (("mine", "--out", "-", "--json", "-"), "only one of"),
         (("mine", "--compare", "bias="), "--compare takes NAME=A,B"),
+        (("mine", "--engine", "vllm"), "needs a vLLM that works"),
         (("mine", "--compare", "bias"), "no installed logits processor is named 'bias'"),
         (("mine", "--trace", "x.json"), "the file of --trace names its processor"),
     ],

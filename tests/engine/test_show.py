@@ -14,6 +14,8 @@ from lpkit_conformance.show.playing import Part, Playing, Processor
 from lpkit_conformance.show.results import Show
 from lpkit_conformance.show.run import ShowOptions, show
 
+pytestmark = pytest.mark.engine
+
 PLUGIN = """
 import lpkit
 

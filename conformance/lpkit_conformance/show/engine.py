@@ -7,10 +7,12 @@ toy speaks in place of the engine's model. :mod:`.run` calls :func:`begin` and :
 from __future__ import annotations
 
 import sys
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from lpkit import v1, v2
 from lpkit.sampling_params import GREEDY_EPSILON
 
 from lpkit_conformance.codec import encode
@@ -43,7 +45,7 @@ def begin(runner: Runner, job: dict[str, Any]) -> dict[str, Any]:
         if asked.host != runner:
             return {"needs": asked.host}
         hide_installed()
-        played = _Played(asked, job["model"])
+        played = _Played(runner, asked, job["model"])
         _state["steps"] = played.steps()
         plain = tuple(map(asked.model.text, played.plain()))
     except (UserError, PluginError) as error:
@@ -63,12 +65,13 @@ class _Played:
     """The request in an engine.
 
     Args:
+        runner: of the engine.
         asked: the request.
         path: of the model; empty: the toy.
     """
 
-    def __init__(self, asked: Asked, path: str) -> None:
-        self._asked, self._model = asked, asked.model
+    def __init__(self, runner: Runner, asked: Asked, path: str) -> None:
+        self._runner, self._asked, self._model = runner, asked, asked.model
         self._every = frozenset(range(len(asked.processors)))
         self._passing: frozenset[int] = frozenset()
         self._looking = False
@@ -83,11 +86,11 @@ class _Played:
         # The tiny model's rows are a multiple of 128 tokens wide; those that the toy lacks are impossible.
         width = self._model.vocab_size if path else -(-self._model.vocab_size // 128) * 128
         mode = "processed_logits"
-        settings = EngineSettings(asked.host, 1, room, width, logprobs_mode=mode, extra=extra, exact=True)
+        settings = EngineSettings(runner, 1, room, width, logprobs_mode=mode, extra=extra, exact=True)
         classes = [self._class(number, processor) for number, processor in enumerate(asked.processors)]
         self._engine = TinyEngine(settings, classes)
         sampler = self._engine.model_runner.sampler
-        if asked.host == V1:
+        if runner == V1:
             self._tap_v1(sampler)
         else:
             cut_in_torch(self._engine)
@@ -138,11 +141,8 @@ class _Played:
                 played._seen.append((self, after.clone()))
                 return after
 
-        if self._asked.host == V1:
-            from lpkit.v1 import LogitsProcessor as Interface
-        else:
-            from lpkit.v2 import LogitsProcessor as Interface  # type: ignore[assignment]
-        return type(Interface)(processor.name, (Observed, Interface), {})
+        interface: Any = (v1 if self._runner == V1 else v2).LogitsProcessor
+        return types.new_class(processor.name, (Observed, interface))
 
     def _tap_v1(self, sampler: Any) -> None:
         forward, sample = sampler.forward, sampler.sample
