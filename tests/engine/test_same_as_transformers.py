@@ -11,6 +11,7 @@ import lpkit.export
 import pytest
 import torch
 import transformers
+from greedy_document import LENGTH, RULES, VOCAB
 from lpkit_conformance.engine import model as tiny
 from lpkit_conformance.engine.process import EngineProcess
 from lpkit_conformance.engine.tiny import EngineSettings
@@ -18,7 +19,7 @@ from lpkit_conformance.engine_checks.asks import Ask
 
 pytestmark = pytest.mark.engine
 
-VOCAB, LENGTH, TOKENS = 512, 96, 24
+TOKENS = 24
 CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "allowed": ("lpkit_allowed_tokens.processor:AllowedTokens", {"allowed_tokens": [5, 0, 511, 77]}),
     "bias": (
@@ -38,10 +39,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "cite": ("lpkit_cite_from_prompt.processor:CiteFromPrompt", {"cite_boost": 8.0, "cite_next_boost": 8.0}),
     "rules": (
         "lpkit_rules.processor:Rules",
-        {
-            "rules": '[{"rule": "penalties", "repetition": 1.5}, {"rule": "allow", "ids": [5, 9, 77, 300, 511]}, '
-            '{"rule": "no_repeat_ngram", "size": 2, "when": {"from": 8}}]'
-        },
+        {"rules": RULES},
     ),
     "ngram": ("lpkit_no_repeat_ngram.processor:NoRepeatNgram", {"no_repeat_ngram_size": 1}),
 }

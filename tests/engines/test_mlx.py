@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from typing import Any
 
 import lpkit.export
 import mlx.core as mx
 import pytest
+import torch
+import transformers
+from greedy_document import LENGTH, RULES
+from greedy_document import VOCAB as WIDE
 from lpkit_allowed_tokens import AllowedTokens
+from lpkit_conformance.engine import model as checkpoint
 from lpkit_dry import Dry
 from lpkit_forced_sequence import ForcedSequence
 from lpkit_logit_bias import LogitBias
 from lpkit_min_p import MinP
 from lpkit_no_repeat_ngram import NoRepeatNgram
 from lpkit_penalties import Penalties
+from lpkit_rules import Rules
 from mlx_lm.generate import BatchGenerator, generate_step, speculative_generate_step
 from mlx_lm.models.llama import Model, ModelArgs
 from mlx_lm.sample_utils import make_logits_processors, make_sampler
+from mlx_lm.utils import load_model
 
 pytestmark = pytest.mark.engines
 
@@ -89,6 +97,21 @@ def test_a_rule_of_the_sampling_stage_is_right_where_the_engine_divides_by_the_t
     far = (logits.max() - logits) / 2.0 > mx.log(mx.array(3.0))
     assert 0 < far.sum().item() < VOCAB
     assert mx.array_equal(edited, mx.where(far, -mx.inf, logits)).item()
+
+
+def test_a_document_gives_the_greedy_tokens_that_transformers_chooses(tmp_path: Path) -> None:
+    """vLLM chooses these tokens, too: `tests/engine/test_same_as_transformers.py`."""
+    checkpoint.write(tmp_path, WIDE, LENGTH)
+    model, _ = load_model(tmp_path)
+    model.set_dtype(mx.float32)
+    ours = generate(model, [lpkit.export.mlx(Rules, {"rules": RULES}, temperature=0.0)])
+    theirs = transformers.LlamaForCausalLM.from_pretrained(tmp_path, dtype=torch.float32).eval()
+    text = theirs.generate(
+        torch.tensor([PROMPT]), logits_processor=[lpkit.export.transformers(Rules, {"rules": RULES})],
+        do_sample=False, eos_token_id=None, pad_token_id=0, max_new_tokens=LONG,
+    )  # fmt: skip
+    assert ours == text[0, len(PROMPT) :].tolist()
+    assert ours != generate(model, [])
 
 
 def test_logits_of_half_precision_come_back_in_it(model: Model) -> None:

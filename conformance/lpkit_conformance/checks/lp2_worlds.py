@@ -39,8 +39,8 @@ class LP221(Check):
     speculative decoding (a constructor may refuse it with ``ValueError``), and the second of two ranks, which must make
     the edits of the first. In a vocabulary beyond 65,536 tokens, the plugin edits the same token's logit as in a small
     one. The token is named by an argument, is in the prompt, or is the last output. The engine's token lists stay
-    unchanged at any length. A step that lpkit can record is repeated without the plugin's Python, as on a GPU, with
-    torch's operations in place of the kernels. The result says why a step cannot be recorded.
+    unchanged at any length. A step that lpkit can record, also one of a document, is repeated without the plugin's
+    Python, as on a GPU, with torch's operations in place of the kernels. The result says why a step cannot be recorded.
 
     Why: buffers of 1,024 tokens, masks of whole words of 32 bits, and ``int(eos_token_id)`` work with most models, and
     stop the engine with the next. Half precision cannot hold ids from 2,049 on. A rank that edits nothing samples
@@ -146,12 +146,12 @@ def run(subject: Subject, requests: Sequence[runtime.Request]) -> Seen:
     """The logits before and after each step; requests in the order of their rows."""
     with recorded_steps.recording() if subject.setup.world.recorded else nullcontext():
         driver = parts.drive(subject, len(subject.setup.world.variants))
-    seen = []
-    for step in range(subject.setup.world.steps):
-        with driver.watched(engine_data.leaving_lists(subject, lambda: requests, subject.setup.world.name)):
-            driver.begin(entering=() if step else requests)
-            seen.append(stand.stepped(subject, driver, requests))
-        stand.continued(subject, driver, requests, seen[-1][1])
+        seen = []
+        for step in range(subject.setup.world.steps):
+            with driver.watched(engine_data.leaving_lists(subject, lambda: requests, subject.setup.world.name)):
+                driver.begin(entering=() if step else requests)
+                seen.append(stand.stepped(subject, driver, requests))
+            stand.continued(subject, driver, requests, seen[-1][1])
     return seen
 
 

@@ -5,31 +5,29 @@ All else is as on a GPU: what is recorded, which columns a plan holds, which add
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
-from types import ModuleType
-from typing import Any
+from types import ModuleType, SimpleNamespace
+from typing import Any, NamedTuple
 from unittest import mock
 
 import torch
 from lpkit import kernels
 from lpkit.history.reading import History
-from lpkit.history.rows import Rows, SparseLogits
-from lpkit.kernels import fused
+from lpkit.history.rows import HistoryUse, Rows, SparseLogits
 from lpkit.kernels.launching import launch
 from lpkit.kernels.recording import BY_SLOT, SlotHistories
+from lpkit.portable.by_slot import CHOICE
 from lpkit.portable.rules import steps
+from lpkit.rules.when import CONDITION, Conditional
 
 
 @contextmanager
 def recording() -> Iterator[None]:
     """Make processors whose steps are repeated by slot, on the CPU."""
-    with (
-        mock.patch.object(fused, "prepare", lambda *_: None),
-        mock.patch("lpkit.portable.processor.fused.prepare", lambda *_: functions()),
-        mock.patch("lpkit.portable.processor.fused.prepare_few", lambda *_: functions()),
-    ):
+    kernels_by_slot = SimpleNamespace(prepare=lambda *_: functions(), prepare_few=lambda *_: functions())
+    with mock.patch("lpkit.portable.processor.fused", kernels_by_slot):
         yield
 
 
@@ -37,17 +35,28 @@ def recording() -> Iterator[None]:
 def functions() -> ModuleType:
     """The functions by slot; ``Entries`` are the slots of a batch's rows, and the column that says who is admitted."""
     found = ModuleType("by_slot")
-    vars(found).update({name: partial(_launched, _Kernel(name)) for name in (*BY_SLOT, *steps())})
-    vars(found).update(Entries=lambda *given: given, suits=lambda logits: logits.dtype == torch.float32)
+    vars(found).update({name: partial(_launched, _Kernel(name)) for name in (*BY_SLOT, *steps(), CHOICE)})
+    vars(found).update(Entries=_Entries, suits=lambda logits: logits.dtype == torch.float32)
     return found
 
 
-def _launched(kernel: _Kernel, logits: torch.Tensor, *columns: Any, entries: Any, texts: Any = None) -> torch.Tensor:
-    slots, own, *_ = entries
+class _Entries(NamedTuple):
+    """See :class:`lpkit.kernels.triton_rows.Entries`."""
+
+    slots: torch.Tensor
+    own: torch.Tensor
+    step: int
+    size: int
+
+
+def _launched(
+    kernel: _Kernel, logits: torch.Tensor, *columns: Any, entries: _Entries, texts: Any = None
+) -> torch.Tensor:
     more = () if texts is None else texts[:5]
     options = {} if texts is None else {"width": texts.width, "outputs": texts.outputs, "kind": texts.kind}
-    launch(kernel, (1,), (logits, slots, own, *more, *columns), texts=len(more), **options)
-    return logits
+    made = logits if kernel.__name__ != CHOICE else torch.empty(len(logits), dtype=torch.int64)
+    launch(kernel, (1,), (made, entries.slots, entries.own, *more, *columns), texts=len(more), **options)
+    return made
 
 
 class _Kernel:
@@ -65,6 +74,10 @@ class _Kernel:
         slots = slots[: len(logits)].long()
         index = own[slots].nonzero()[:, 0]
         here, edited, columns = slots[index], logits[index], given[texts:]
+        if self.__name__ == CHOICE:
+            acts = _acting(_seen(SlotHistories(*given[:texts], **sizes), index, here), [item[here] for item in columns])
+            logits.fill_(len(own) - 1)[index[acts]] = here[acts]
+            return
         if self.__name__ in BY_SLOT:
             values = [column if column is None else column[here] for column in columns]
             logits[index] = getattr(kernels, self.__name__)(edited, *values)
@@ -80,6 +93,15 @@ class _Kernel:
         logits[index] = edited
 
 
+def _acting(rows: Rows, columns: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return True for rows at which a step acts, by the columns of its condition."""
+    numbers = (column.squeeze(1) for column in columns[:3])
+    read = zip(CONDITION, (*numbers, *columns[3:]), strict=True)
+    step: Any = SimpleNamespace(history=rows._declared, **{name: {rows: values} for name, values in read})
+    step.since = partial(Conditional.since, step)
+    return Conditional.acting(step, rows)
+
+
 def _seen(texts: SlotHistories, index: torch.Tensor, here: torch.Tensor) -> Rows:
     """Return what a rule reads of the rows ``index`` in the slots ``here``."""
     if texts.kind == 2:
@@ -87,8 +109,11 @@ def _seen(texts: SlotHistories, index: torch.Tensor, here: torch.Tensor) -> Rows
         some = last >= 0
         texts.held[here[some], last[some]] = newest[some]
         texts = texts._replace(kind=0)
-    return _rows(index, here, History(texts, index, here, texts.held.shape[1] >= texts.width))
+    tokens = texts.held.shape[1] >= texts.width
+    return _rows(index, here, History(texts, index, here, tokens), "tokens" if tokens else "length")
 
 
-def _rows(index: torch.Tensor, slots: torch.Tensor, history: History | None = None) -> Rows:
-    return Rows(index, slots, history, "tokens", None, whole=True)  # type: ignore[arg-type]
+def _rows(
+    index: torch.Tensor, slots: torch.Tensor, history: History | None = None, declared: HistoryUse = "tokens"
+) -> Rows:
+    return Rows(index, slots, history, declared, None, whole=True)  # type: ignore[arg-type]

@@ -165,8 +165,10 @@ class BySlot:
 
 
 def why_not_recorded(processor: Any) -> str | None:
-    """Return why a GPU would run the Python of a processor in each step; empty if it would not. None for a class
-    without :class:`lpkit.LogitsProcessor`."""
+    """Return why a GPU would run the Python of a processor in each step; empty if it would not, or for documents, whose
+    steps differ. None for a class without :class:`lpkit.LogitsProcessor`."""
+    if hasattr(processor, "_lanes"):
+        return ""
     if not hasattr(processor, "_by_slot"):
         return None
     step = BySlot(type(processor), processor._admission, ())

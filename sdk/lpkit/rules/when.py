@@ -102,6 +102,10 @@ class Conditional(lpkit.LogitsProcessor):
         return acts
 
 
+CONDITION = ("when_from", "when_span", "when_every", "when_after", "when_before")
+"""Columns of a condition."""
+
+
 class _SomeRows:
     """Sparse logits of which only some rows are written."""
 
@@ -146,6 +150,6 @@ def lane_class(rule: type[lpkit.LogitsProcessor], reads: HistoryUse) -> type[lpk
 
     step = edit if rule._sparse else process
     body[step.__name__] = step
-    body["_condition"] = rule, ("when_from", "when_span", "when_every", "when_after", "when_before")
+    body["_condition"] = rule, CONDITION
     body["history"] = "tokens" if "tokens" in (reads, rule.history) else "length"
     return type(rule.__name__, (Conditional, rule), body)

@@ -10,6 +10,8 @@ import pytest
 import torch
 from lpkit import kernels
 from lpkit.portable.by_slot import BySlot
+from lpkit.rules.chain import Rules
+from lpkit_conformance.instruments import recorded_steps
 from lpkit_conformance.testing import compute_check
 from recording_defects import nobody_is_asked_for
 from zoo.correct.v1 import V1Base
@@ -92,6 +94,26 @@ def test_a_recorded_step_is_judged_too_and_a_step_in_python_says_why(host: str) 
 
 def columns_stay_at_home(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(BySlot, "_record", lambda self: [("mask_far_below_top_", (torch.ones(99, 1), None), False)])
+
+
+def conditions_are_not_asked(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(recorded_steps, "_acting", lambda rows, columns: torch.ones(rows.n, dtype=torch.bool))
+
+
+DOCUMENT = [
+    {"rule": "penalties", "frequency": 0.5, "when": {"every": 2}},
+    {"rule": "bias", "ids": [3], "values": [2.0], "when": {"after": 5}},
+]
+
+
+@pytest.mark.parametrize("defect", [None, conditions_are_not_asked])
+def test_the_steps_of_documents_are_repeated_and_judged(defect: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    if defect:
+        defect(monkeypatch)
+    case = {"extra_args": {"rules": DOCUMENT}, "output_token_ids": [5, 2]}
+    result = compute_check("LP221", Rules, case=case)
+    assert result.status == ("failed" if defect else "passed"), result.message
+    assert ("without the plugin's Python" in result.message) is bool(defect)
 
 
 @pytest.mark.parametrize("defect", [nobody_is_asked_for, columns_stay_at_home])
