@@ -12,7 +12,7 @@ import torch
 import lpkit
 from lpkit import kernels
 
-LIMIT = 256  # texts per request
+LIMIT = 128  # texts per request
 
 
 class Choose(lpkit.LogitsProcessor):
@@ -29,7 +29,7 @@ class Choose(lpkit.LogitsProcessor):
         )
         end: Annotated[lpkit.TokenIdsOf, lpkit.WordForms(special=True)] = lpkit.Field((), max_length=16)
 
-    texts = lpkit.phrases(limit=3 * LIMIT, longest=64)
+    texts = lpkit.phrases(limit=3 * LIMIT, longest=32)
     end = lpkit.ragged(torch.int64, limit=16)
 
     def admit(self, request: lpkit.Request[Params]) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 import lpkit
+from lpkit.portable.base import PortableProcessor
 from lpkit.rules.document import DocumentStep
 
 # A child of vLLM's logger, whose handlers show its lines.
@@ -101,11 +102,13 @@ class Counting(lpkit.LogitsProcessor):
         return taken
 
     def apply(self, logits: torch.Tensor, ctx: Any = None) -> torch.Tensor:
-        located = self._binding.by_slot(logits, ctx, False)
+        step = self._by_slot if self._by_slot is not None and self._by_slot.recorded else None
+        located = self._binding.by_slot(logits, ctx, step is not None and step.reads_texts)
         if located is None:
             return logits
         before = logits.clone()
-        edited = super().apply(logits, ctx)
+        repeated = step is not None and step.edit(logits, *located)
+        edited = logits if repeated else PortableProcessor.apply(self, logits, ctx)
         changed = (edited.view(torch.int32) != before.view(torch.int32)).any(1)
         counted = torch.stack((changed, torch.ones_like(changed)), 1).to(torch.int32)
         self._acted.index_add_(0, located[0][: len(counted)], counted)

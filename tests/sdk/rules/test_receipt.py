@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from lpkit.portable.on_v2 import V2Binding
 from lpkit.rules.chain import Rules
 from lpkit.rules.policy import VARIABLE
 from lpkit.rules.receipt import Counting, Receipt
 from lpkit.runtime import make_config
 from lpkit.v1 import MoveDirectionality
+from lpkit_conformance.instruments.recorded_steps import recording
 from sdk_hosts import HOST_SYNCS, V1Host, V2Host, bits, logits_of, params, recorded_ops
 
 VOCAB = 16
@@ -110,6 +113,20 @@ def test_a_step_changes_the_same_bits_and_waits_for_no_device_with_a_receipt(mon
     uncounted[0, 9] = -torch.inf  # the operator's step
     assert torch.equal(bits(counted), bits(uncounted))
     assert len(fewer) < len(operations)
+
+
+@pytest.mark.usefixtures("operator")
+@pytest.mark.parametrize("recorded", [True, False])
+def test_the_rows_of_a_step_are_found_once(recorded: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    with recording() if recorded else nullcontext():
+        host = V2Host(Rules, vocab_size=VOCAB)
+    host.add(1, asked({"rule": "penalties", "repetition": 1.5}, temperature=0.0), [1, 2], [3])
+    host.flush()
+    found: list[bool] = []
+    by_slot = V2Binding.by_slot
+    monkeypatch.setattr(V2Binding, "by_slot", lambda self, *given: found.append(given[-1]) or by_slot(self, *given))
+    host.apply(logits_of(1, VOCAB), host.context([1]))
+    assert found == [False, recorded]  # of the operator's ban, which is not recorded, and of the penalties
 
 
 @pytest.mark.usefixtures("operator")
