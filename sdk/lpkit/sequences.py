@@ -75,24 +75,6 @@ def match_lengths(
     return matched.minimum(torch.arange(tokens.shape[1], device=tokens.device) - since.unsqueeze(1)).clamp_(min=0)
 
 
-def end_stood_before(tokens: torch.Tensor, lengths: torch.Tensor, count: torch.Tensor) -> torch.Tensor:
-    """For each position, test if the tokens before it equal the last ``count`` tokens of the history.
-
-    Args:
-        tokens: int64 ``[n, W]``, histories.
-        lengths: int64 ``[n]``, length of each history.
-        count: int64 ``[n, 1]``, not negative. For 0, every position of the history is True; for more tokens than the
-            history has, no position is.
-
-    Returns:
-        bool ``[n, W]``; False at the end of the history and behind it.
-    """
-    ends = _Ends(tokens, lengths)
-    stood = (torch.arange(tokens.shape[1], device=tokens.device) < lengths.unsqueeze(1)) & (count == 0)
-    follows = ends.follow(ends.place - count.view(-1).index_select(0, ends.row)) & ends.known
-    return stood.index_put_((ends.row, ends.position), follows)
-
-
 def completes_ngram(
     tokens: torch.Tensor, lengths: torch.Tensor, size: torch.Tensor, since: torch.Tensor
 ) -> torch.Tensor:
@@ -111,9 +93,12 @@ def completes_ngram(
     """
     if (few := fused.few_for(tokens)) is not None:
         return few.completes_ngram(tokens, lengths, size, since)  # type: ignore[no-any-return]
+    ends = _Ends(tokens, lengths)
     beginning = size.unsqueeze(1) - 1
+    follows = ends.follow(ends.place - beginning.view(-1).index_select(0, ends.row)) & ends.known
+    stood = (beginning == 0).expand_as(tokens).index_put((ends.row, ends.position), follows)
     position = torch.arange(tokens.shape[1], device=tokens.device)
-    return end_stood_before(tokens, lengths, beginning) & (position - since.unsqueeze(1) >= beginning)
+    return stood & (position < lengths.unsqueeze(1)) & (position - since.unsqueeze(1) >= beginning)
 
 
 def next_in_loop(

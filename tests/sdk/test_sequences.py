@@ -37,13 +37,13 @@ def test_match_lengths_are_those_of_a_plain_search() -> None:
 
 def test_where_numpy_cannot_look_the_same_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     tokens, lengths = padded(few_kinds(random.Random(9), 40, 3), 40)
-    count = torch.randint(0, 5, (len(lengths), 1), generator=torch.Generator().manual_seed(0))
+    size = torch.randint(1, 6, (len(lengths),), generator=torch.Generator().manual_seed(0))
     chosen = tokens % 2 == 1
 
     def asked() -> list[torch.Tensor]:
         return [
             sequences.match_lengths(tokens, lengths),
-            sequences.end_stood_before(tokens, lengths, count),
+            sequences.completes_ngram(tokens, lengths, size, lengths - 30),
             sequences.counts(tokens, chosen),
         ]
 
@@ -62,18 +62,6 @@ def test_a_match_reaches_back_to_where_tokens_count() -> None:
     some = sequences.match_lengths(tokens, lengths, since=torch.tensor(since)).tolist()
     for found, longest, first in zip(some, every, since, strict=True):
         assert found == [max(min(length, i - first), 0) for i, length in enumerate(longest)]
-
-
-def test_the_end_stood_before_where_a_plain_search_finds_it() -> None:
-    for width, kinds in [(1, 2), (8, 2), (100, 2), (128, 150_000)]:
-        rng = random.Random(width)
-        histories = few_kinds(rng, width, kinds)
-        counts = [rng.choice([0, 1, 2, 5, 200]) for _ in histories]
-        tokens, lengths = padded(histories, width)
-        found = sequences.end_stood_before(tokens, lengths, torch.tensor(counts).unsqueeze(1)).tolist()
-        for ids, count, there in zip(histories, counts, found, strict=True):
-            end = ids[len(ids) - count :] if count <= len(ids) else None
-            assert there == [count <= i < len(ids) and ids[i - count : i] == end for i in range(width)]
 
 
 def test_a_token_completes_an_ngram_where_a_plain_search_finds_it() -> None:
@@ -158,7 +146,7 @@ def test_no_search_waits_for_the_device_or_works_row_by_row() -> None:
         pattern = torch.tensor([[1, 2]] * n)
         with recorded_ops() as names:
             sequences.match_lengths(tokens, lengths)
-            sequences.end_stood_before(tokens, lengths, lengths.unsqueeze(1) - 1)
+            sequences.completes_ngram(tokens, lengths, lengths, lengths)
             sequences.end_of_last(tokens, pattern)
             sequences.begun(tokens, lengths, pattern, lengths)
             sequences.next_in_loop(tokens, lengths, lengths, lengths)
@@ -198,10 +186,8 @@ def test_short_and_empty_histories_and_empty_patterns_match_nothing() -> None:
     assert sequences.end_of_last(tokens, longer).tolist() == [-1] * 3
     assert sequences.begun(tokens, lengths, empty, zero).tolist() == [0] * 3
     assert sequences.begun(tokens, lengths, longer, zero).tolist() == [0, 2, 4]
-    never = sequences.end_stood_before(tokens, lengths, torch.full((3, 1), 9))
-    always = sequences.end_stood_before(tokens, lengths, torch.zeros(3, 1, dtype=torch.int64))
-    assert not never.any()
-    assert torch.equal(always, tokens >= 0)
+    assert not sequences.completes_ngram(tokens, lengths, torch.full((3,), 9), zero).any()
+    assert torch.equal(sequences.completes_ngram(tokens, lengths, torch.ones_like(zero), zero), tokens >= 0)
     assert sequences.counts(tokens, tokens >= 0).tolist()[:2] == [[0] * 4, [1, 1, 0, 0]]
 
 

@@ -11,11 +11,10 @@ from lpkit._nearest import suggest
 from lpkit.rules.document import DocumentError
 
 ELSEWHERE: dict[str, str] = {
-    **dict.fromkeys(("temperature", "top_k", "top_p", "seed"), "a parameter of the request itself"),
+    **dict.fromkeys(("temperature", "top_k", "top_p", "seed", "ignore_eos"), "a parameter of the request itself"),
     **dict.fromkeys(("mirostat", "mirostat_tau", "mirostat_eta"), "no rule: its state depends on earlier logits"),
     **dict.fromkeys(("grammar", "json_schema"), "vLLM's structured outputs"),
     **dict.fromkeys(("min_keep", "repeat_last_n", "rep_pen_range", "rep_pen_slope"), "without an equivalent"),
-    "ignore_eos": "a parameter of the request itself",
     **dict.fromkeys(
         ("dynatemp_range", "dynatemp_exponent"),
         "give the rule temperature low and high, factors of the request's temperature",
@@ -23,7 +22,7 @@ ELSEWHERE: dict[str, str] = {
 }
 """Names that are no steps, with the reason."""
 
-ORDER = (
+ORDER = [
     "penalties",
     "dry",
     "top_n_sigma",
@@ -35,20 +34,13 @@ ORDER = (
     "temperature",
     "bias",
     "ban",
-)
+]
 """Order of the rules without ``samplers``; llama.cpp's, and koboldcpp's for rules that only it has."""
 
 _SAMPLERS = {
-    "penalties": "penalties",
-    "dry": "dry",
-    "top_n_sigma": "top_n_sigma",
-    "typ_p": "typical",
-    "typical_p": "typical",
-    "min_p": "min_p",
-    "xtc": "xtc",
-    "temperature": "temperature",
-    "top_k": "",
-    "top_p": "",
+    **{rule: rule for rule in ("penalties", "dry", "top_n_sigma", "min_p", "xtc", "temperature")},
+    **dict.fromkeys(("typ_p", "typical_p"), "typical"),
+    **dict.fromkeys(("top_k", "top_p"), ""),
 }
 """llama.cpp's names of ``samplers``; "" for those that the request's own parameters are."""
 
@@ -153,7 +145,7 @@ def _pairs(steps: dict[str, dict[str, Any]]) -> None:
 
 def _order(samplers: Any) -> list[str]:
     if samplers is None:
-        return list(ORDER)
+        return ORDER
     if not isinstance(samplers, list) or not all(isinstance(name, str) for name in samplers):
         raise DocumentError("/preset/samplers: a list of names is needed")
     for name in samplers:
