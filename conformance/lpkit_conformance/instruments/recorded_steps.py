@@ -109,7 +109,7 @@ def _seen(texts: SlotHistories, index: torch.Tensor, here: torch.Tensor) -> Rows
         some = last >= 0
         texts.held[here[some], last[some]] = newest[some]
         texts = texts._replace(kind=0)
-    tokens = texts.held.shape[1] >= texts.width
+    tokens = 0 < texts.width <= texts.held.shape[1]
     return _rows(index, here, History(texts, index, here, tokens), "tokens" if tokens else "length")
 
 

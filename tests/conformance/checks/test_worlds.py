@@ -103,15 +103,18 @@ def conditions_are_not_asked(patch: pytest.MonkeyPatch) -> None:
 DOCUMENT = [
     {"rule": "penalties", "frequency": 0.5, "when": {"every": 2}},
     {"rule": "bias", "ids": [3], "values": [2.0], "when": {"after": 5}},
+    {"rule": "bias", "ids": [4], "values": [2.0], "when": {"from": 1}},
 ]
 
 
-@pytest.mark.parametrize("defect", [None, conditions_are_not_asked])
-def test_the_steps_of_documents_are_repeated_and_judged(defect: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("defect", "host"), [(None, "v1"), (None, "v2"), (conditions_are_not_asked, "v1")])
+def test_the_steps_of_documents_are_repeated_and_judged(
+    defect: Any, host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     if defect:
         defect(monkeypatch)
     case = {"extra_args": {"rules": DOCUMENT}, "output_token_ids": [5, 2]}
-    result = compute_check("LP221", Rules, case=case)
+    result = compute_check("LP221", Rules, case=case, host=host)
     assert result.status == ("failed" if defect else "passed"), result.message
     assert ("without the plugin's Python" in result.message) is bool(defect)
 
