@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Any
 
 from lpkit_conformance.hosts import default_host
-from lpkit_conformance.instruments.author_lines import follower
+from lpkit_conformance.instruments.author_lines import follower, library_of
 from lpkit_conformance.programs.generate import soak
 from lpkit_conformance.subject.calls import calling
 from lpkit_conformance.subject.subject import Subject
@@ -61,7 +61,9 @@ def unreached(cls: Any, ran: Reached) -> Iterator[str]:
     """
     with contextlib.suppress(OSError, TypeError):  # no class, or no source
         home = inspect.getsourcefile(cls)
-        blocks = [block for file, lines in ran.items() for block in _blocks(file, lines, cls if file == home else None)]
+        own = {"", library_of(home or "")}  # not a library that it uses, such as the one of its tokenizer
+        files = [file for file in ran if library_of(file) in own]
+        blocks = [block for file in files for block in _blocks(file, ran[file], cls if file == home else None)]
         shown = [f"{_lines(first, last)} of `{name}`{branch}" for name, first, last, branch in blocks[:MOST_SHOWN]]
         shown += [f"{len(blocks) - MOST_SHOWN} more"] * (len(blocks) > MOST_SHOWN)
         if shown:

@@ -9,6 +9,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -29,10 +30,15 @@ def is_authors(file: str) -> bool:
     path = Path(file)
     if file.startswith("<") or _is_ours(path):
         return False
-    for position, part in enumerate(path.parts[:-1]):
-        if part in ("site-packages", "dist-packages"):
-            return path.parts[position + 1] not in LIBRARIES
+    if library := library_of(file):
+        return library not in LIBRARIES
     return not any(folder in path.parents for folder in STANDARD)
+
+
+def library_of(file: str) -> str:
+    """Return the top folder or module of an installed file; empty for a file that is not installed."""
+    parts = Path(file).parts
+    return next((inside for part, inside in pairwise(parts) if part in ("site-packages", "dist-packages")), "")
 
 
 def _is_ours(path: Path) -> bool:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import inspect
+from collections import defaultdict
+from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from lpkit.v1 import BatchUpdate
 from lpkit_conformance.explanation.unreached import unreached
@@ -60,3 +63,12 @@ def test_a_class_whose_lines_all_run_has_no_note_and_a_selection_looks_for_none(
     assert noted(ByHand) == []
     assert noted(NeverBeyond, select=("LP101",)) == []
     assert not list(unreached(object(), {}))
+
+
+@pytest.mark.parametrize(("folder", "named"), [("beside", True), ("site-packages", False)])
+def test_lines_of_a_library_that_the_class_uses_are_not_its_own(tmp_path: Path, folder: str, named: bool) -> None:
+    file = tmp_path / folder / "tokens.py"
+    file.parent.mkdir()
+    file.write_text("def of(text):\n    if text:\n        return 1\n    return 2\n", encoding="utf-8")
+    notes = "".join(unreached(NeverBeyond, defaultdict(set, {str(file): {2, 3}})))
+    assert ("line 4 of `of`" in notes) is named
