@@ -59,7 +59,7 @@ CLASSES: dict[str, Callable[[str], bool]] = {
 """Classes of characters by name: general categories, and scripts, which have capitals."""
 
 
-class Characters:
+class TokenCharacters:
     """The characters of each token.
 
     Args:
@@ -116,16 +116,16 @@ class Characters:
 
 
 @lru_cache(maxsize=4)
-def characters(encoder: Encoder, vocab_size: int) -> Characters:
+def characters(encoder: Encoder, vocab_size: int) -> TokenCharacters:
     """Return the characters of a model's tokens, read once for each tokenizer."""
-    return Characters(encoder, vocab_size)
+    return TokenCharacters(encoder, vocab_size)
 
 
 def holding(encoder: Encoder, names: Sequence[str], _: object, vocab_size: int) -> Ids:
-    """See :meth:`Characters.holding`."""
+    """See :meth:`TokenCharacters.holding`."""
     return characters(encoder, vocab_size).holding(names)
 
 
 def made_of(encoder: Encoder, names: Sequence[str], _: object, vocab_size: int) -> Ids:
-    """See :meth:`Characters.made_of`."""
+    """See :meth:`TokenCharacters.made_of`."""
     return characters(encoder, vocab_size).made_of(names)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import regex
-from lpkit.vocabulary.characters import CLASSES, Characters, holding
+from lpkit.vocabulary.characters import CLASSES, TokenCharacters, holding
 from lpkit.vocabulary.encoder import Encoder
 from lpkit.vocabulary.forms import WordForms
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
@@ -45,7 +45,7 @@ def metaspace() -> Tokenizer:
 @pytest.fixture(params=[byte_level, metaspace], ids=["byte-level", "metaspace"])
 def tokens(request: pytest.FixtureRequest) -> Any:
     made = request.param()
-    found = Characters(Encoder(made), made.get_vocab_size() + 5)
+    found = TokenCharacters(Encoder(made), made.get_vocab_size() + 5)
 
     def shown(ids: Any) -> set[str]:
         """The words among the tokens, and the special token."""
