@@ -8,12 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lpkit_conformance import failures
 from lpkit_conformance.codec import decode
-from lpkit_conformance.engine.checking import require_vllm
-from lpkit_conformance.engine.losses import short
-from lpkit_conformance.engine.process import EngineProcess, ProcessLost
-from lpkit_conformance.engine.tiny import EngineError
 from lpkit_conformance.errors import EngineUnavailable, UsageError
 from lpkit_conformance.instruments.author_lines import location_in
 from lpkit_conformance.processes.supervise import ONE_THREAD, Event, Lost
@@ -102,34 +97,36 @@ def show(targets: Sequence[Any], options: ShowOptions, folder: Path | None = Non
             _on_engine(taken, job, options)
         else:
             run_child(CHILD, job, partial(_take, taken), options.limit, ONE_THREAD)
-    except EngineError as error:
-        if not isinstance(error, ProcessLost):
-            raise EngineUnavailable(f"the engine ended: {short(error)}") from None
-        taken.show = _lost(taken.show, error.loss)
     except Lost as loss:
-        taken.show = _lost(taken.show, loss)
+        location = location_in(loss.stacks)
+        problem = f"{loss.what}{f' ({location})' if location else ''}{loss.last_words}"
+        taken.show = replace(taken.show, problem=problem)
     if not taken.show.model:
         raise UsageError(taken.show.problem)
     return replace(taken.show, steps=tuple(taken.steps))
 
 
-def _lost(shown: Show, loss: Lost) -> Show:
-    """Return what is shown of a request whose process was lost."""
-    location = location_in(loss.stacks)
-    return replace(shown, problem=f"{loss.what}{f' ({location})' if location else ''}{loss.last_words}")
-
-
 def _on_engine(taken: _Taken, job: dict[str, Any], options: ShowOptions) -> None:
     """Take the request from a real vLLM, on the runner that was asked for or that the processors need."""
+    from lpkit_conformance.engine.checking import require_vllm
+    from lpkit_conformance.engine.losses import short
+    from lpkit_conformance.engine.process import EngineProcess, ProcessLost
+    from lpkit_conformance.engine.tiny import EngineError
+
     require_vllm()
     runner: Runner | None = V1 if options.host == V1 else V2
-    while runner is not None:
-        with EngineProcess(runner) as process:
-            event = process.call(f"{ENGINE}:begin", runner, job)
-            runner = event.get("needs")
-            while event and runner is None:
-                _take(taken, event)
-                event = None if taken.show.problem else process.call(f"{ENGINE}:step", timeout=options.limit)
+    try:
+        while runner is not None:
+            with EngineProcess(runner) as process:
+                event = process.call(f"{ENGINE}:begin", runner, job)
+                runner = event.get("needs")
+                while event and runner is None:
+                    _take(taken, event)
+                    event = None if taken.show.problem else process.call(f"{ENGINE}:step", timeout=options.limit)
+    except ProcessLost as error:
+        raise error.loss from None
+    except EngineError as error:
+        raise EngineUnavailable(f"the engine ended: {short(error)}") from None
 
 
 def show_failure(file: Path, cases: Sequence[str], limit: float) -> Show:
@@ -142,6 +139,8 @@ def show_failure(file: Path, cases: Sequence[str], limit: float) -> Show:
     Raises:
         UsageError, FailureFileError, ProjectError, CaseError, TraceError: it cannot be replayed, or does not fail.
     """
+    from lpkit_conformance import failures
+
     failure = failures.load(file, cases)
     result = failures.rerun(failure, limit)
     found = next((check for check in result.checks if check.finding), None)
