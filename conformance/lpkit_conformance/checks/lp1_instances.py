@@ -85,6 +85,7 @@ class LP108(Check):
 
     code, name, requires, needs_action = "LP108", "instances-are-separate", ("LP101", "LP301", "LP602"), True
     method, own_exceptions = STATE, EVERY_METHOD
+    suspects = ("LP605",)
 
     def run(self, subject: Subject) -> str | None:
         parties: tuple[tuple[Op, ...], ...] = (

@@ -161,7 +161,7 @@ class LP303(ContractCheck):
     """
 
     code, name = "LP303", "pure-apply"
-    quick = "first"
+    quick, suspects = "first", ("LP605",)
     requires = ("LP101", "LP301", "LP507", "LP601")
 
     def judge(self, subject: Subject, logits: torch.Tensor, again: stand.Apply) -> str | None:

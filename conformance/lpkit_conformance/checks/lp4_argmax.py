@@ -152,18 +152,23 @@ class LP403(Check):
         try:
             return self._compared(subject)
         except Failed as failure:
-            if self._needs_tokens(subject):
-                cause, fix = advice.cause("placeholders"), advice.fix("placeholders")
-                raise Failed(replace(failure.finding, cause=cause, fix=fix)) from None
-            raise
+            style, lines = styles.style_of(subject.plugin.cls, V2), list[str]()
+            key, changed = "placeholders", changes.declaring_tokens(subject) if style == "adapter" else None
+            if style == "portable":
+                key, changed = "no-prompt", changes.without_prompts(subject, lines)
+            if changed is None or not self._agree(changed):
+                raise
+            line = next(iter(lines), failure.finding.location)
+            finding = replace(failure.finding, cause=advice.cause(key), fix=advice.fix(key), location=line)
+            raise Failed(finding) from None
 
-    def _needs_tokens(self, subject: Subject) -> bool:
-        """Return True if the runners agree once an adapter that declares lengths declares tokens."""
-        adapter = styles.style_of(subject.plugin.cls, V2) == "adapter"
-        declaring = changes.declaring_tokens(subject) if adapter else None
+    def _agree(self, subject: Subject) -> bool:
+        """Return True if no row differs, whether or not the plugin acts."""
         try:
-            return declaring is not None and bool(self._compared(declaring))
-        except (Failed, NeverActive):
+            return bool(self._compared(subject))
+        except NeverActive:
+            return True
+        except Failed:
             return False
 
     def _compared(self, subject: Subject) -> str:

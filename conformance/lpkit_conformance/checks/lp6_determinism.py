@@ -18,6 +18,7 @@ from lpkit_conformance.checks.lazily import (
     Subject,
     compare,
     culprit,
+    edits,
     module_state,
     np,
     parts,
@@ -64,7 +65,8 @@ PAUSE = 0.05
 class LP601(Check):
     """Two instances give the same logits.
 
-    Each tensor-parallel rank samples with its own instance.
+    Each tensor-parallel rank samples with its own instance. No operation writes a token's logit twice with different
+    values: a GPU keeps any of them.
 
     Why: an unseeded random number, a clock, a thread, or the order of a set makes ranks choose different tokens, and
     the engine hangs or generates garbage.
@@ -73,7 +75,7 @@ class LP601(Check):
     """
 
     code, name, requires = "LP601", "two-instances-agree", ("LP101", "LP301", "LP108", "LP402")
-    quick = "first"
+    quick, suspects = "first", ("LP605",)
 
     def run(self, subject: Subject) -> str | None:
         self._compare(subject)
@@ -85,8 +87,18 @@ class LP601(Check):
 
     def _compare(self, subject: Subject, which: str = "") -> None:
         ops: list[Op] = [*mixed_arrivals(5), Step(4), Finish("r1"), Step(2)]
-        with process_settings.threads_started() as threads:
+        with process_settings.threads_started() as threads, edits.NoteRepeats(subject.setup.vocab_size) as repeats:
             first = observed(subject, ops)
+        if repeats.line:
+            raise Failed(
+                "one operation writes a token's logit twice, with different values",
+                {"token id": str(repeats.token)},
+                "one value for each token",
+                " and ".join(f"{value:g}" for value in repeats.values),
+                cause=advice.cause("repeated", self.code),
+                fix=advice.fix("repeated", self.code),
+                location=repeats.line,
+            )
         torch.manual_seed(random.randrange(2**31))
         # What a thread has done by the next step depends on the machine.
         where = parted(first, observed(subject, ops, PAUSE if threads else 0.0))

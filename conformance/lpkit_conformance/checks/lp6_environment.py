@@ -7,15 +7,17 @@ import gc
 import os
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 from lpkit.loading import resolve_target
 
 from lpkit_conformance.checks.base import Check
 from lpkit_conformance.checks.ladder import mixed_arrivals, observed, parted, parting_line
-from lpkit_conformance.checks.lazily import Subject, calls, rank_process, ranks, trails
+from lpkit_conformance.checks.lazily import Subject, calls, process_settings, rank_process, ranks, trails
+from lpkit_conformance.checks.lp6_determinism import PAUSE
 from lpkit_conformance.explanation import advice
-from lpkit_conformance.instruments.clocks import jumping_clock
+from lpkit_conformance.instruments.clocks import JUMP, NO_JUMP, jumping_clock
 from lpkit_conformance.processes import tree
 from lpkit_conformance.programs.generate import Finish, Step
 from lpkit_conformance.results import Failed, Finding, Skipped
@@ -116,22 +118,27 @@ class LP605(Check):
 
     Why: ranks read their clocks at different moments, so they disagree. A request replayed later also differs.
 
-    Fix: decide by tokens and positions, not by time.
+    Fix: decide by tokens and positions, not by time; seed random numbers from the request.
     """
 
-    code, name, requires = "LP605", "ignores-clock", ("LP101", "LP301", "LP601")
+    code, name, requires = "LP605", "ignores-clock", ("LP101", "LP301", "LP402")
 
     def run(self, subject: Subject) -> str | None:
         ops = [*mixed_arrivals(5), Step(4), Finish("r1"), Step(3)]
 
-        def jumpy() -> list[calls.Observation]:
-            with jumping_clock(subject.plugin.cls):
-                return observed(subject, ops)
+        def timed(by: float, pause: float = 0.0) -> list[calls.Observation]:
+            with jumping_clock(subject.plugin.cls, by):
+                return observed(subject, ops, pause)
 
-        if parted(observed(subject, ops), jumpy()):
-            got, line = "different logits when the clock jumps", parting_line(lambda: observed(subject, ops), jumpy)
-            raise Failed("the logits depend on the time of day", {}, "equal logits", got, location=line)
-        return None
+        still, jumping = partial(timed, NO_JUMP), partial(timed, JUMP)
+        with process_settings.threads_started() as threads:
+            first = still()
+        if not parted(first, jumping()):
+            return None
+        if not parted(first, jumping()) or parted(first, still(PAUSE if threads else 0.0)):
+            raise Skipped("the plugin is not reproducible, which LP601 judges")
+        got, line = "different logits when the clock jumps", parting_line(still, jumping)
+        raise Failed("the logits depend on the time of day", {}, "equal logits", got, location=line)
 
 
 class LP606(Check):

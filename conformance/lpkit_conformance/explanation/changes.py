@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields, replace
 from functools import partial
 from operator import setitem
 from typing import Any
 
+import lpkit
 from lpkit.runtime import Request, V2Slots
 
 from lpkit_conformance.hosts import Host
 from lpkit_conformance.hosts.v2 import V2Driver
+from lpkit_conformance.instruments.edits import author_line
 from lpkit_conformance.programs.generate import Arrive, Idle, Op, Speculate, Step, Swap
 from lpkit_conformance.subject.subject import Subject
 
@@ -22,12 +24,34 @@ MakeHost = Callable[[Subject, int], Host]
 
 def declaring_tokens(subject: Subject) -> Subject | None:
     """Return the same plugin, declaring that it reads token ids; None unless it declares lengths."""
+    return _having(subject, history="tokens") if getattr(subject.plugin.cls, "history", "") == "length" else None
+
+
+def without_prompts(subject: Subject, lines: list[str]) -> Subject:
+    """Return the same portable processor, whose ``admit`` finds no prompt, and collects in ``lines`` who reads it."""
+
+    class Asked(lpkit.Request[Any]):
+        @property
+        def prompt_token_ids(self) -> None:
+            lines.append(author_line())
+
+        @prompt_token_ids.setter
+        def prompt_token_ids(self, ids: list[int] | None) -> None:
+            pass
+
+    admit = subject.plugin.cls.admit
+    names = [item.name for item in fields(lpkit.Request)]
+
+    def admit_without(processor: Any, request: Any) -> Any:
+        return admit(processor, Asked(*(getattr(request, name) for name in names)))
+
+    return _having(subject, admit=admit_without)
+
+
+def _having(subject: Subject, **attributes: Any) -> Subject:
     cls = subject.plugin.cls
-    if getattr(cls, "history", "") != "length":
-        return None
-    body = {"history": "tokens", "__module__": cls.__module__, "__qualname__": cls.__qualname__}
-    changed = type(cls)(cls.__name__, (cls,), body)
-    return replace(subject, plugin=replace(subject.plugin, cls=changed))
+    body = {**attributes, "__module__": cls.__module__, "__qualname__": cls.__qualname__}
+    return replace(subject, plugin=replace(subject.plugin, cls=type(cls)(cls.__name__, (cls,), body)))
 
 
 # -- of the host -------------------------------------------------------------------------------------------------
@@ -39,6 +63,29 @@ def keeping_objects(make_host: MakeHost) -> MakeHost:
     def make(subject: Subject, max_num_seqs: int) -> Host:
         host = make_host(subject, max_num_seqs)
         host.pool.keep_objects()
+        return host
+
+    return make
+
+
+def with_first_lists(make_host: MakeHost) -> MakeHost:
+    """Return the same host of V1, on which all Adds of a request bring a copy of its first Add's outputs."""
+
+    def make(subject: Subject, max_num_seqs: int) -> Host:
+        host = make_host(subject, max_num_seqs)
+        first: dict[str, list[int]] = {}
+        begin = host.driver.begin
+
+        def begin_with_copies(leaving: Any = (), entering: Iterable[Request] = (), swaps: Any = ()) -> None:
+            entering = list(entering)
+            lists = [request.output_token_ids for request in entering]
+            for request in entering:
+                request.output_token_ids = list(first.setdefault(request.request_id, list(request.output_token_ids)))
+            begin(leaving, entering, swaps)
+            for request, grown in zip(entering, lists, strict=True):
+                request.output_token_ids = grown
+
+        host.driver.begin = begin_with_copies  # type: ignore[method-assign]
         return host
 
     return make

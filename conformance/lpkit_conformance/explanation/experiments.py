@@ -15,6 +15,7 @@ from lpkit_conformance.explanation.changes import (
     declaring_tokens,
     hiding_outputs,
     keeping_objects,
+    with_first_lists,
     with_own_parameters,
     with_swaps_apart,
     without_drafts,
@@ -89,6 +90,7 @@ class Experiment:
         change: the failure with one thing changed in its subject, host or operations. All of these runs must pass, and
             there must be one. None: nothing needs to be run.
         reported: True if the method that gets new requests is at fault, where no line of it is known.
+        alone: True if the row of the solo run is the wrong one: the finding's sides change, and no state is at fault.
     """
 
     applies: Callable[[Reproduction], object]
@@ -96,6 +98,7 @@ class Experiment:
     cause: str = ""
     fix: str = ""
     reported: bool = False
+    alone: bool = False
 
 
 def _declaring_tokens(case: Reproduction) -> list[Reproduction]:
@@ -114,6 +117,13 @@ def _may_be_read(case: Reproduction) -> bool:
 MET_BY_NEW_INSTANCES: Final[frozenset[Hazard]] = frozenset({"drafts", "resume", "twins", "prefill"})
 
 EXPERIMENTS: Final = (
+    Experiment(
+        cause="copied-list",
+        fix="copied-list",
+        alone=True,
+        applies=lambda case: case.style == "raw" and case.interface == V1 and "resume" in case.hazards,
+        change=lambda case: [replace(case, make_host=with_first_lists(case.make_host))],
+    ),
     Experiment(
         cause="placeholders",
         fix="placeholders",
@@ -176,13 +186,19 @@ def blamed(case: Reproduction, passes: Callable[[Reproduction], bool]) -> Findin
     causes = []
     if culprit is not None:
         line = culprit.line or line
-        causes.append(culprit.cause(finding.where["request"]))
+        if not (proven and proven.alone):
+            causes.append(culprit.cause(finding.where["request"]))
         finding = replace(finding, state=culprit.name)
         if culprit.common and culprit.holder:
             finding = replace(finding, fix=advice.fix("common", *readers).replace("{name}", culprit.name))
     if proven is not None and proven.cause:
         arguments = ", ".join(f"`{name}`" for name in case.neighbours[0])
         causes.append(advice.cause(proven.cause).replace("{arguments}", arguments))
+    if proven is not None and proven.alone:
+        summary = (
+            f"request {finding.where['request']} does not follow its output: it got other logits once it had resumed"
+        )
+        finding = replace(finding, summary=summary, expected=finding.got, got=finding.expected)
     if proven is not None and proven.fix:
         finding = replace(finding, fix=advice.fix(proven.fix, *readers))
     if not causes and "company" in case.hazards and all(isinstance(op, Arrive | Step) for op in case.ops):

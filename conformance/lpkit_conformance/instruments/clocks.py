@@ -16,13 +16,21 @@ AHEAD = 106_391.25
 """Seconds by which another rank's wall clock is ahead: another day, and an odd number of hours, minutes and seconds."""
 
 
+START = 1_800_000_000.0
+"""First reading of a clock that jumps."""
+
+JUMP = 5_000.3
+NO_JUMP = 1e-6
+"""Seconds between two readings: more than an hour, and so few that a run sees a single time; a loop that waits ends."""
+
+
 @contextmanager
-def jumping_clock(cls: Any) -> Iterator[None]:
-    """Every reading of ``time``'s clocks is hours after the last, in the modules of ``cls`` by other names, too."""
-    now = [time.time()]
+def jumping_clock(cls: Any, by: float = JUMP) -> Iterator[None]:
+    """Every reading of ``time``'s clocks is ``by`` seconds after the last; in modules of ``cls``, under any name."""
+    now = [START]
 
     def later() -> float:
-        now[0] += 5_000.3
+        now[0] += by
         return now[0]
 
     with _clock(later, ("time", "monotonic", "perf_counter", "process_time"), owners(cls)):

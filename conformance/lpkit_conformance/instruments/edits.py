@@ -1,4 +1,4 @@
-"""Finds the author's line that edited a row of logits."""
+"""Finds the author's line that edited a row of logits, or that wrote one element of a row twice."""
 
 from __future__ import annotations
 
@@ -67,3 +67,41 @@ class NoteEdits(Watch):  # type: ignore[no-untyped-call]
             if before is not None and not torch.equal(before, self._logits[self._row]):
                 self.edited = line or self.edited
         return result
+
+
+class NoteRepeats(Watch):  # type: ignore[no-untyped-call]
+    """Looks for one operation that writes an element of a row twice, with different values: a GPU keeps any of them.
+
+    Args:
+        vocab_size: tensors whose last dimension has this size are rows, of logits or of a mask.
+
+    Attributes:
+        line: ``file:line`` of the author's first such operation; empty if there is none.
+        token: the token id of the element.
+        values: those written to it.
+    """
+
+    def __init__(self, vocab_size: int) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._vocab_size = vocab_size
+        self.line, self.token, self.values = "", 0, (0.0, 0.0)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func._schema.name.removeprefix("aten::").removesuffix("_")
+        if not self.line and name in ("scatter", "index_put") and args[0].shape[-1:] == (self._vocab_size,):
+            elements = torch.arange(args[0].numel(), device=args[0].device).view(args[0].shape)
+            if name == "index_put" and not (args[3:] and args[3]):
+                self._look(elements[tuple(slice(None) if ids is None else ids for ids in args[1])], args[2])
+            elif name == "scatter" and isinstance(args[3], torch.Tensor) and len(args) == 4:
+                self._look(elements.gather(args[1], args[2]), args[3][tuple(map(slice, args[2].shape))])
+        return func(*args, **(kwargs or {}))
+
+    def _look(self, elements: torch.Tensor, values: torch.Tensor) -> None:
+        """``elements``: numbers of the elements that get these values, which broadcast to them."""
+        written, order = elements.flatten().sort(stable=True)
+        given = values.broadcast_to(elements.shape).flatten()[order]
+        twice = (written[1:] == written[:-1]) & (given[1:] != given[:-1])
+        if bool(twice.any()):
+            n = int(twice.to(torch.int8).argmax())
+            self.line, self.token = author_line(), int(written[n]) % self._vocab_size
+            self.values = float(given[n]), float(given[n + 1])

@@ -14,6 +14,7 @@ import zoo
         ("FlatTable", ("LP221",)),
         ("MeasuresPrompt", ("LP403",)),
         ("DeviationOfMasked", ("LP307",)),
+        ("Deadline", ("LP601", "LP303")),
     ],
 )
 def test_what_follows_from_a_failed_check_is_not_a_finding_of_its_own(name: str, consequences: tuple[str, ...]) -> None:

@@ -44,6 +44,8 @@ def line_with(cls: type, text: str) -> str:
         ("v2-ByAddressOfParams", "LP202", "by-address", "self.on_device[7]", ""),
         ("v2-ReadsBeforeTheFlush", "LP202", "too-early", "self.last[7]", "self.last[req_idx] ="),
         ("v2-TakesPrefillForPrompt", "LP211", "prefill-as-prompt", "self.start[7]", "prefill_len"),
+        ("portable-CopiesThePrompt", "LP403", "no-prompt", "", "set(request.prompt_token_ids"),
+        ("portable-PromptAtAdmission", "LP403", "no-prompt", "", "len(request.prompt_token_ids"),
         ("adapter-CallablePerAmount", "LP201", "same-arguments", "", ""),
         ("v1-EntryPerToken", "LP201", "same-arguments", "self.rows[1]", ""),
         ("adapter-CallablePerParams", "LP210", "same-object", "", ""),
@@ -176,3 +178,11 @@ def test_a_neighbour_is_replaced_where_two_requests_arrive_and_that_is_all(ops: 
     names, programs = beside_others(subject, ops, "a")
     assert bool(names) == bool(programs) == shared
     assert all(program[0] == ops[0] and program[1] != ops[1] and program[2:] == ops[2:] for program in programs)
+
+
+def test_a_copied_output_list_makes_the_row_alone_the_wrong_one() -> None:
+    _, finding = found("v1-CopiesTheList", "LP211")
+    assert (finding.cause, finding.fix) == (cause("copied-list"), fix("copied-list"))
+    assert "resumed" in finding.summary and float(finding.expected) != float(finding.got)
+    _, other = found("v1-StartsAtAdd", "LP211")
+    assert cause("copied-list") not in other.cause

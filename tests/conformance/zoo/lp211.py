@@ -74,3 +74,14 @@ class StartsAgain(CountsCalls):
         for slot, length in zip(rows.slots.tolist(), rows.total_len.tolist(), strict=True):
             self.counts[slot] = length - self.lengths.setdefault(slot, length)
         return super().chosen(rows)
+
+
+@defect("LP211", "copies the output list that comes with the Add, and reads no other")
+class CopiesTheList(History):
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        return super().enter(params, prompt, list(outputs))
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (weight, outputs) in self.rows.items():
+            logits[row, 3 + len(outputs) % 12] += weight
+        return logits

@@ -23,3 +23,17 @@ class PromptAtAdmission(Dense):
     def admit(self, request: lpkit.Request) -> bool:
         self.amount[request.slot] = request.params.amount + len(request.prompt_token_ids or ()) / 10
         return True
+
+
+@defect("LP403", "copies the prompt's ids at admission, where V2 has none")
+class CopiesThePrompt(Dense):
+    ids = lpkit.ragged(torch.int64, limit=8192)
+
+    def admit(self, request: lpkit.Request) -> bool:
+        self.ids[request.slot] = set(request.prompt_token_ids or ())
+        return super().admit(request)
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        ids = self.ids[rows]
+        chosen = torch.zeros_like(logits).scatter_add_(1, ids.clamp(min=0), (ids >= 0).to(logits.dtype))
+        return logits.add_(self.amount[rows].unsqueeze(1) * chosen)

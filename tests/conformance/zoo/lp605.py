@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time as clock
 from time import time
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import lpkit
 import torch
 
-from zoo.bases import Dense
+from zoo.bases import Dense, Simple
 from zoo.correct.v1 import Bias, V1Base
 from zoo.registry import defect
 
@@ -40,4 +41,31 @@ class WarmsUp(Dense):
 
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
         logits[:, 5] += self.amount[rows] * (2 if clock.monotonic() - self.begun > 3600 else 1)
+        return logits
+
+
+@defect("LP605", "forces the end some milliseconds after the request came: two runs of the same steps differ, too")
+class Deadline(Simple):
+    def make(self, amount: float, params: Any) -> Any:
+        begun = clock.monotonic()
+
+        def apply(prompt_ids: list[int], output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
+            if clock.monotonic() - begun > 0.002:
+                logits[2] += 100.0
+            return logits
+
+        return apply
+
+
+@defect("LP605", "seeds with the clock")
+class SeedsByClock(V1Base):
+    CASE = {"extra_args": {"bias": 0.5}}
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.generator = random.Random(clock.time_ns())
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, amount in self.rows.items():
+            logits[row, 5] += amount * self.generator.random()
         return logits
