@@ -55,6 +55,11 @@ class Activity:
         """True if any row was edited."""
         return bool(self.lengths)
 
+    @property
+    def silent(self) -> bool:
+        """True if no row of a request with the case as it is was edited; its relatives' may have been."""
+        return not self.raises and all(shape == UNTOUCHED for _, shape in self.seen[0])
+
     @cached_property
     def stances(self) -> tuple[Stance, ...]:
         """Stances to judge: where each variant starts to act, where the kind of its edit changes, and late."""

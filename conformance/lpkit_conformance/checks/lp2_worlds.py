@@ -35,12 +35,13 @@ class LP221(Check):
     """The plugin works under every supported engine configuration.
 
     Each configuration gets a short run: a vocabulary that is not a multiple of 32, more than 1,024 and 20,000 output
-    tokens, of which the first 300 differ and never come again, asynchronous scheduling with a list of end tokens,
-    speculative decoding (a constructor may refuse it with ``ValueError``), and the second of two ranks, which must make
-    the edits of the first. In a vocabulary beyond 65,536 tokens, the plugin edits the same token's logit as in a small
-    one. The token is named by an argument, is in the prompt, or is the last output. The engine's token lists stay
-    unchanged at any length. A step that lpkit can record, also one of a document, is repeated without the plugin's
-    Python, as on a GPU, with torch's operations in place of the kernels. The result says why a step cannot be recorded.
+    tokens, of which the first 300 differ and never come again and the last 1,500 are the same one, asynchronous
+    scheduling with a list of end tokens, speculative decoding (a constructor may refuse it with ``ValueError``), and
+    the second of two ranks, which must make the edits of the first. In a vocabulary beyond 65,536 tokens, the plugin
+    edits the same token's logit as in a small one. The token is named by an argument, is in the prompt, or is the last
+    output. The engine's token lists stay unchanged at any length. A step that lpkit can record, also one of a document,
+    is repeated without the plugin's Python, as on a GPU, with torch's operations in place of the kernels. The result
+    says why a step cannot be recorded.
 
     Why: buffers of 1,024 tokens, masks of whole words of 32 bits, and ``int(eos_token_id)`` work with most models, and
     stop the engine with the next. Half precision cannot hold ids from 2,049 on. A rank that edits nothing samples
@@ -138,6 +139,9 @@ def _compare(there: Subject, peers: Subject) -> None:
 DIFFERENT = 300
 """Different tokens at the beginning of long outputs."""
 
+REPEATED = 1500
+"""Times that the longest outputs repeat one token at their end, as a model in a loop does."""
+
 Seen: TypeAlias = "list[tuple[torch.Tensor, torch.Tensor]]"
 """Logits before and after each step."""
 
@@ -166,4 +170,6 @@ def _request(subject: Subject, variant: int | None, most_asked: int) -> runtime.
     count = min(DIFFERENT, size)
     if outputs > count and not stand.masks(subject):  # more different tokens than a byte counts, never seen again
         request.output_token_ids[:count] = range(size - count, size)
+        if outputs > 10 * REPEATED:
+            request.output_token_ids[-REPEATED:] = request.output_token_ids[-1:] * REPEATED
     return request

@@ -264,21 +264,25 @@ def _usable(case: Case, accepts: Callable[[SamplingParams], bool]) -> bool:
         return False
 
 
-def _changed(value: Any, change: Callable[[Any], Any]) -> Any:
-    """Return arguments with each number and text changed."""
+def _changed(value: Any, change: Callable[[Any, int], Any], nth: int = 0) -> Any:
+    """Return arguments with each number and text changed; ``change`` also gets its index in its list."""
     if isinstance(value, Mapping):
         return {key: _changed(item, change) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_changed(item, change) for item in value]
-    return value if isinstance(value, bool) or value is None else change(value)
+        return [_changed(item, change, n) for n, item in enumerate(value)]
+    return value if isinstance(value, bool) or value is None else change(value, nth)
 
 
 def _move(value: Any, by: int, vocab_size: int) -> Any:
-    """Token ids go round the vocabulary, words become others, other numbers stay nearly what they are."""
+    """Token ids go round the vocabulary, words become others, other numbers stay nearly what they are.
 
-    def moved(item: Any) -> Any:
+    With each round the ids of a list are further apart: a list does not recur.
+    """
+
+    def moved(item: Any, nth: int) -> Any:
         if isinstance(item, int):
-            return (item + by) % vocab_size if 0 <= item < vocab_size else item + by
+            far = by + nth * int(by / vocab_size)
+            return (item + far) % vocab_size if 0 <= item < vocab_size else item + by
         return _scaled(item, 1 + by * 1e-4) if isinstance(item, float) else _other_word(item, by)
 
     return _changed(value, moved)
@@ -304,7 +308,7 @@ def _shorter(case: Case, accepts: Callable[[SamplingParams], bool]) -> list[Case
 def _shift(value: Any, step: int, vocab_size: int) -> Any:
     """Token ids stay in the vocabulary, words become others, other numbers become clearly different."""
 
-    def shifted(item: Any) -> Any:
+    def shifted(item: Any, nth: int) -> Any:
         if isinstance(item, int):
             return item + step if item + step < vocab_size or item >= vocab_size else item - step
         return _scaled(item, 1 - 0.11 * step) if isinstance(item, float) else _other_word(item, step)

@@ -36,7 +36,7 @@ from lpkit_conformance.subject.plugin import Plugin
 from lpkit_conformance.subject.setup import Setup
 from lpkit_conformance.subject.subject import Subject
 from lpkit_conformance.suite.agenda import Agenda
-from lpkit_conformance.suite.inactive import why_inactive
+from lpkit_conformance.suite.inactive import silence, why_inactive
 from lpkit_conformance.traces.patterns import RECORDED
 from lpkit_conformance.vllm_api.tokenizer import words_in
 
@@ -184,6 +184,7 @@ class Session:
         given = Requests(self.plan.cases, foreign)
         subjects = {host: self._make(host, given) for host in self.hosts}
         cases = list(given.cases)
+        silent: list[Case] = []
         for nth, case in enumerate(given.cases):
             for host in self.hosts:
                 subject = subjects[host][nth]
@@ -193,6 +194,10 @@ class Session:
                     self.notes.append(f"case {found.case.text} was used in place of {case.text}: {found.why}")
                 if found is not None or activity(subject).acts:
                     break
+            if cases[nth] is case and all(activity(of_host[nth]).silent for of_host in subjects.values()):
+                silent.append(case)
+        if any(activity(subjects[self.hosts[0]][nth]).acts for nth in range(len(cases)) if self.hosts):
+            self.notes += map(silence, silent)  # else the run is inactive, and says so
         if tuple(cases) != given.cases:
             return Requests(tuple(cases), foreign)
         self._served |= subjects  # what is known of them by now is of use to the checks

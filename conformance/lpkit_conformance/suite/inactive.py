@@ -18,6 +18,14 @@ from lpkit_conformance.settings.derived import derived_cases, guessed_cases
 from lpkit_conformance.subject.subject import Subject
 
 
+def silence(case: Case) -> str:
+    """Return the note about a case that never makes the plugin act, while others, or its relatives, do."""
+    given = {**case.fields, **(case.fields.get("extra_args") or {})}
+    falsy = [f"`{name}` is {value!r}" for name, value in given.items() if name != "extra_args" and not value]
+    why = f". {' and '.join(falsy)}: `if value` is False for it, `if value is not None` is not" if falsy else ""
+    return f"case {case.text} never changed a logit, while other arguments did: leave it out if it should not{why}"
+
+
 def why_inactive(subjects: Sequence[Subject]) -> str:
     """Explain why the plugin changed no logit of these requests, or few, and what to try.
 

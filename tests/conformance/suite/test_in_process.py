@@ -261,3 +261,23 @@ def test_a_run_makes_a_verdict_and_an_exit_code() -> None:
     assert verdict(Bias, select=("LP202",)) == ("pass", 0)
     assert verdict(Promotes, select=("LP202",)) == ("fail", 1)
     assert verdict(Bias, select=("LP999",)) == ("error", 2)
+
+
+class TokenOfZero(Bias):
+    """Takes the token 0 for no token."""
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        state = self.read(params)
+        return state if state and state[0] else None
+
+
+def test_a_given_case_that_never_changes_a_logit_is_noted_with_its_falsy_argument() -> None:
+    zero, other = ({"extra_args": {"bias": 2.5, "token": token}} for token in (0, 7))
+    for cases in ((zero, other), (zero,)):
+        session = Session("x", TokenOfZero, Plan(cases=tuple(map(Case.parse, cases))))
+        _ = session.requests
+        (note,) = [note for note in session.notes if "never changed a logit" in note]
+        assert Case.parse(zero).text in note and "`token` is 0" in note
+        session = Session("x", Bias, Plan(cases=tuple(map(Case.parse, cases))))
+        _ = session.requests
+        assert not [note for note in session.notes if "never changed a logit" in note]

@@ -7,7 +7,7 @@ from typing import Any
 import lpkit
 import torch
 
-from zoo.bases import Late
+from zoo.bases import Late, Simple
 from zoo.correct.portable import PortableBias
 from zoo.correct.v1 import Bias
 from zoo.correct.v1_history import History
@@ -152,3 +152,15 @@ sound("counts the different tokens of an output")(ByVariety)
 @defect("LP221", "room for 256 different tokens")
 class FewKinds(ByVariety):
     KINDS = 256
+
+
+@defect("LP221", "a power of the length of a run of one token, which overflows in Python")
+class PowerOfARun(Simple):
+    def make(self, amount: float, params: Any) -> Any:
+        def apply(prompt_ids: list[int], output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
+            run = next((n for n, token in enumerate(output_ids[::-1]) if token != output_ids[-1]), len(output_ids))
+            logits[3 + len(output_ids) % 12] += amount
+            logits[output_ids[-1:]] -= 1.75**run
+            return logits
+
+        return apply

@@ -83,3 +83,27 @@ class CachesOutputs(Simple):
             return logits
 
         return apply
+
+
+@defect("LP603", "keeps a mask for each distinct list of ids", case={"extra_args": {"kept_tokens": [3, 5, 8]}})
+class KeepsMasks(lpkit.AdapterLogitsProcessor):
+    history = "none"
+
+    class Params(lpkit.Params, prefix="kept_"):
+        tokens: list[lpkit.TokenId] = lpkit.Field(min_length=1, max_length=32)
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.masks: dict[tuple[int, ...], torch.Tensor] = {}
+
+    def new_req_logits_processor(self, params: Any) -> Any:
+        own = self.params(params)
+        if own is None or max(own.tokens) >= self.vocab_size:
+            return None
+        key = tuple(sorted(own.tokens))
+        if key not in self.masks:
+            self.masks[key] = torch.zeros(self.vocab_size, device=self.device).index_fill_(
+                0, torch.tensor(key, device=self.device), 2.0
+            )
+        mask = self.masks[key]
+        return lambda output_ids, logits: logits - mask
