@@ -133,7 +133,7 @@ WORLDS = (
         outputs=20_000,
         variants=(0,),
         steps=1,
-        fix="size buffers by `max_model_len`, or grow them; a schedule must hold for every length",
+        fix="size buffers by `max_model_len`, or grow them; a schedule or a power must hold for every length",
     ),
     World(
         "asynchronous scheduling and several end tokens",
