@@ -1,7 +1,7 @@
 """Writes the generated pages of the site, which git ignores: ``make site`` and the published build run it first.
 
-``checks/`` comes from the checks' docstrings, ``reference/cli.md`` from the command's help, and
-``evidence/vllm-releases.md`` from the table of facts.
+``checks/`` comes from the checks' docstrings, ``plugins/`` from the READMEs of the reference plugins,
+``reference/cli.md`` from the command's help, and ``evidence/vllm-releases.md`` from the table of facts.
 """
 
 from __future__ import annotations
@@ -33,9 +33,11 @@ from lpkit_conformance.checks.base import Rule  # noqa: E402
 from lpkit_conformance.errors import UsageError  # noqa: E402
 from lpkit_conformance.report.drawing import svg_file  # noqa: E402
 from lpkit_conformance.report.explain import notes, prevented  # noqa: E402
+from lpkit_conformance.report.picture import picture  # noqa: E402
 from lpkit_conformance.report.text import check_lines  # noqa: E402
 from lpkit_conformance.settings.hosts import in_words  # noqa: E402
-from lpkit_conformance.testing import compute_check  # noqa: E402
+from lpkit_conformance.show.model import Toy  # noqa: E402
+from lpkit_conformance.testing import compute_check, show  # noqa: E402
 from vllm_canary import page as vllm_page  # noqa: E402
 
 FACTS = "conformance/lpkit_conformance/facts/vllm.toml"
@@ -50,7 +52,7 @@ def pages(judged: bool = False) -> dict[str, str]:
     """Every generated page and picture, by its path below ``docs/``.
 
     Args:
-        judged: with the reports of the checks' wrong examples, which takes a minute.
+        judged: with the reports of the checks' wrong examples and the pictures of the plugins, which takes a minute.
     """
     checks = all_checks(None)
     faults = {check.code: fault_of(check.code)[1] for check in checks if judged and examples.examples_of(check.code)}
@@ -58,6 +60,7 @@ def pages(judged: bool = False) -> dict[str, str]:
         **{f"checks/{check.code}.md": check_page(check, judged) for check in checks},
         **{f"checks/{code}.svg": svg_file(batch, code) for code, batch in faults.items() if batch and batch["steps"]},
         "checks/index.md": check_index(checks),
+        **plugin_pages(judged),
         "reference/cli.md": cli_page(),
         "evidence/vllm-releases.md": f"{NOTICE.format(FACTS)}\n\n{vllm_page.releases()}",
     }
@@ -160,6 +163,49 @@ def sentence(text: str) -> str:
     return text if text.startswith("vLLM") else text[:1].upper() + text[1:]
 
 
+# -- reference plugins -------------------------------------------------------------------------------------------
+
+
+def plugin_pages(drawn: bool) -> dict[str, str]:
+    """The README of each reference plugin, with a picture of its rule if drawn, and an index of them."""
+    found: dict[str, str] = {}
+    lines = [
+        NOTICE.format("docs/generate.py"),
+        "",
+        "# Reference plugins",
+        "",
+        "| package | what it does |",
+        "|---|---|",
+    ]
+    for folder in sorted((ROOT / "reference_plugins").iterdir()):
+        name, project = folder.name, (folder / "pyproject.toml").read_text(encoding="utf-8")
+        (said,) = re.findall(r'^description = "(.*)"$', project, re.M)
+        lines.append(f"| [{name}]({name}.md) | {said} |")
+        text = (folder / "README.md").read_text(encoding="utf-8")
+        if drawn:
+            found[f"plugins/{name}.svg"] = drawing_of(folder)
+            picture = f"![Likely tokens before and after the rule, at one token of a reply]({name}.svg)"
+            text = text.replace("\n## ", f"\n{picture}\n\n## ", 1)
+        found[f"plugins/{name}.md"] = f"{NOTICE.format(f'reference_plugins/{name}/README.md')}\n\n{text}"
+    return {"plugins/index.md": "\n".join([*lines, ""]), **found}
+
+
+def drawing_of(plugin: Path) -> str:
+    """The picture of a plugin's rule, on the first case of its project or a request that switches it on in words."""
+    start, end = map(Toy().encode, ("<think>", "</think>"))
+    requests: dict[str, dict[str, Any]] = {
+        "lpkit-loop-breaker": {"case": {"temperature": 0, "extra_args": {"loop_times": 2, "loop_tokens": 4}}},
+        "lpkit-thinking-budget": {
+            "prompt": "User: What is two and three?\nAssistant: <think>",
+            "case": {"extra_args": {"think_budget": 6, "think_start": start, "think_end": end}},
+        },
+    }
+    sys.path.insert(0, str(plugin / "src"))
+    shown = show(root=plugin, steps=36, **requests.get(plugin.name, {}))
+    assert shown.receipts[0].acted, f"{plugin.name} never acts on its picture: {shown.receipts[0].note}"
+    return picture(shown)
+
+
 # -- the command line --------------------------------------------------------------------------------------------
 
 
@@ -253,7 +299,8 @@ def paragraphs(callback: Any) -> Iterator[str]:
 def main() -> None:
     """Write every page, and remove those of checks that no longer exist."""
     logging.disable(logging.CRITICAL)  # wrong examples raise, and lpkit logs it
-    shutil.rmtree(DOCS / "checks", ignore_errors=True)
+    for folder in ("checks", "plugins"):
+        shutil.rmtree(DOCS / folder, ignore_errors=True)
     for name, text in pages(judged=True).items():
         path = DOCS / name
         path.parent.mkdir(exist_ok=True)

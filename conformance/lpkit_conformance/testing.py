@@ -29,6 +29,7 @@ from lpkit_conformance.settings import project as projects
 from lpkit_conformance.vllm_api import choose
 
 if TYPE_CHECKING:
+    from lpkit_conformance.report.show import Shown
     from lpkit_conformance.results import CheckResult, TargetResult
     from lpkit_conformance.settings.cases import Case
     from lpkit_conformance.settings.plan import Plan
@@ -371,6 +372,48 @@ def require(result: CheckResult) -> None:
         raise ConformanceError("\n".join(["", *check_lines(result)]))
 
 
+def show(
+    processors: str | type[Any] | Iterable[str | type[Any]] = (),
+    *,
+    case: Any = None,
+    rules: Any = None,
+    prompt: str = "",
+    model: str = "",
+    host: str = "",
+    steps: int = 64,
+    seed: int = 0,
+    root: Path | None = None,
+) -> Shown:
+    """Return what processors do to a request, as data: what ``lpkit show`` shows, computed in this process.
+
+        assert show(MyProcessor, case={"extra_args": {"bias": 2.0}}, steps=8).receipts[0].acted == 8
+
+    A notebook displays the result as the page of ``lpkit show``.
+
+    Args:
+        processors: classes, or targets as for :func:`checks`; by default those of the project.
+        case: a case object; by default those of ``[tool.lpkit]``, or of the declared parameters.
+        rules: the steps of a document of rules, which come first.
+        prompt: a text; by default one that suits the model.
+        model: a folder, or the name of a model in the cache of transformers; by default lpkit's toy.
+        host: ``v1`` or ``v2``; by default the newest one whose interface all processors have.
+        steps: tokens of the reply at most.
+        seed: of the random numbers that choose the tokens.
+        root: the project's folder; by default the current folder.
+
+    Raises:
+        UsageError, ProjectError, CaseError: there is nothing to show.
+    """
+    from lpkit_conformance.report.show import Shown
+    from lpkit_conformance.show import run
+
+    case, rules = (value if isinstance(value, str) else json.dumps(value) if value else "" for value in (case, rules))
+    options = run.ShowOptions(rules, case, prompt, host, steps, seed, model)
+    targets = [processors] if isinstance(processors, str | type) else list(processors)
+    with _surroundings() as judged_with:
+        return Shown(**vars(run.show(targets, options, root, judged_with)))
+
+
 def project_cases(root: Path | None = None) -> list[Case]:
     """Return the cases of ``[tool.lpkit]``, for tests that serve requests with them.
 
@@ -403,4 +446,5 @@ __all__ = [
     "parametrize_with_checks",
     "project_cases",
     "require",
+    "show",
 ]

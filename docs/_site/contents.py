@@ -16,7 +16,7 @@ LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([\w./-]+)\.md\)")
 PUBLISHED = re.compile(rf"\]\({re.escape(DOCUMENTATION)}([\w/-]*?)/?(#[\w-]+)?\)")
 """A link to a page of the published site."""
 
-BELOW = {"checks": "reference/index"}
+BELOW = {"checks": "reference/index", "plugins": "reference/index"}
 """Folders whose index page another page than the root's has in its contents."""
 
 

@@ -14,13 +14,13 @@ import pytest
 from lpkit_conformance import run
 from lpkit_conformance.catalogue import by_code, chosen, requirements_first
 from lpkit_conformance.checks.lp2_bookkeeping import LP201
-from lpkit_conformance.errors import UsageError
+from lpkit_conformance.errors import UsageError, UserError
 from lpkit_conformance.results import Failed
 from lpkit_conformance.run import Options
 from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.subject.subject import Subject
 from lpkit_conformance.suite.in_process import Session
-from lpkit_conformance.testing import ConformanceError, check, checks, compute_check
+from lpkit_conformance.testing import ConformanceError, check, checks, compute_check, show
 from zoo.correct.portable import PortableTokenBias
 from zoo.correct.v1 import Bias
 from zoo.lp202 import StaleOnDecline
@@ -289,3 +289,16 @@ def test_importing_the_package_or_the_front_end_brings_nothing_into_pytest() -> 
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
     assert "pytest11" not in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+
+
+def test_show_runs_a_class_in_this_process_and_a_notebook_displays_the_page() -> None:
+    shown = show(PortableTokenBias, case={"extra_args": {"pb_bias": 50.0, "pb_token": 4}}, steps=4)
+    assert shown.receipts[0].acted == 4 and shown.parted and shown.names == ("PortableTokenBias",)
+    page = shown._repr_html_()
+    assert page.startswith("<iframe srcdoc=") and "&lt;title&gt;PortableTokenBias" in page and page.count("<") == 2
+
+
+@pytest.mark.parametrize("options", [{"steps": 0}, {"case": {"extra_args": {"pb_bias": 500.0, "pb_token": 4}}}])
+def test_show_refuses_what_it_cannot_show(options: dict[str, Any]) -> None:
+    with pytest.raises(UserError):
+        show(PortableTokenBias, **options)

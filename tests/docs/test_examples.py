@@ -9,7 +9,7 @@ import pytest
 from lpkit_conformance import examples
 from lpkit_conformance.catalogue import all_checks
 from lpkit_conformance.report import explain
-from site_sources import module
+from site_sources import ROOT, module
 
 CHECKS = {check.code: check for check in all_checks(None)}
 
@@ -48,3 +48,11 @@ def test_the_page_of_a_check_shows_the_report_and_the_batch_of_its_wrong_form() 
     page = generate.check_page(CHECKS["LP202"], judged=True)
     assert "FAIL LP202[v1] replace-on-add" in page and "line        lp202.py:" in page
     assert "](LP202.svg)" in page and generate.fault_of("LP202")[1]["differs"]
+
+
+def test_a_plugins_page_has_the_picture_of_its_rule_before_its_sections() -> None:
+    generate = module("generate.py")
+    picture = generate.drawing_of(ROOT / "reference_plugins/lpkit-thinking-budget")
+    assert "0.1% \u2192 100%" in picture, "the end marker is forced"
+    pages = generate.plugin_pages(drawn=False)
+    assert "](lpkit-min-p.md)" in pages["plugins/index.md"] and "# lpkit-min-p" in pages["plugins/lpkit-min-p.md"]

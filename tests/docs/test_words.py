@@ -9,7 +9,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ("sdk", "conformance", "cli", "template", "reference_plugins", "benchmarks", "docs", "tests")
-EXCLUDED = ("tests/contracts/golden/", "template/past/", "docs/checks/")
+EXCLUDED = ("tests/contracts/golden/", "template/past/", "docs/checks/", "docs/plugins/")
 """Files written by earlier releases, and pages made from docstrings."""
 
 RELATIVE = re.compile(r"(What|Whether|Those|Which|Who|Whose|Where|How|That|Whatever|Whoever)\b")

@@ -46,6 +46,10 @@ Compare = Annotated[
         "processors in place of the targets, such as another version: old.py:Class.",
     ),
 ]
+Svg = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Write a picture of the most telling token, before and after the processors."),
+]
 JsonFile = Annotated[
     Path | None, typer.Option("--json", metavar="FILE", help="Write the data as JSON; - is standard output.")
 ]
@@ -77,6 +81,7 @@ def show(
         typer.Option(help="Serve the request in lpkit's reference runtime, or in a real vLLM on the CPU."),
     ] = EngineChoice.reference,
     out: Out = PAGE,
+    svg: Svg = None,
     json_file: JsonFile = None,
     limit: Annotated[float, typer.Option(help="Seconds that a call of a processor may take.", min=1.0)] = 20.0,
 ) -> None:
@@ -88,7 +93,7 @@ def show(
     from lpkit.interfaces import lookup
 
     lookup.do_without()  # only the processes that run plugins need vLLM, whose import takes seconds
-    from lpkit_conformance.report import as_json
+    from lpkit_conformance.report import as_json, picture
     from lpkit_conformance.report import show as report
     from lpkit_conformance.show import run
 
@@ -114,6 +119,8 @@ def show(
     else:
         shown = run.compare(targets or (), options, *_values(compare)) if compare else run.show(targets or (), options)
     write(out, lambda file: report.write(shown, file))
+    if svg is not None:
+        write(svg, lambda file: file.write(picture.picture(shown)))
     if json_file is not None:
         write(json_file, lambda file: as_json.write(shown, file))
     if Path("-") not in (out, json_file):

@@ -31,7 +31,7 @@ function share(stage, earlier, nth) {
 }
 
 function present(root) {
-  const { names, prompt, steps } = JSON.parse(root.querySelector("script").textContent);
+  const { names, prompt, steps, telling } = JSON.parse(root.querySelector("script").textContent);
   const panel = root.querySelector(".panel");
   const tokens = [...root.querySelectorAll(".token")];
   const [plot, marker] = root.querySelectorAll(".chart .plot, .chart .marker");
@@ -76,8 +76,7 @@ function present(root) {
     show(Math.min(Math.max(number, 0), steps.length - 1), false);
     panel.scrollIntoView({ block: "nearest" });
   };
-  const telling = steps[0].batch ? steps.length - 1 : steps.findIndex((step) => step.token !== step.plain);
-  show(Math.max(0, telling), false);
+  show((telling ?? steps.length) - 1, false);
 }
 
 document.querySelectorAll(".shown").forEach(present);

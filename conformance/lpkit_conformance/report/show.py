@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Sequence
+from html import escape
 from pathlib import Path
 from typing import IO, Any
 from xml.etree import ElementTree as ET
@@ -43,7 +45,7 @@ def show(shown: Show, page: Path | None, file: IO[str]) -> None:
 
 
 def _lines(shown: Show, page: Path | None) -> Iterator[terminal.Line]:
-    yield _title(shown), "bold"
+    yield title(shown), "bold"
     if shown.model:
         yield from ((f"  {line}", "dim") for line in (_facts(shown), shown.case))
     if shown.check:
@@ -64,14 +66,15 @@ def _replies(shown: Show) -> Iterator[terminal.Line]:
     yield f"  with     {_short(reply)}"
     yield f"  without  {_short(plain)}" if plain != reply else "  without  the same"
     if not shown.problem:
-        yield f"  {_parting(shown)}"
+        yield f"  {parting(shown)}"
 
 
 def _short(text: str) -> str:
     return visible(text if len(text) <= LONGEST else f"{text[:LONGEST]}\u2026")
 
 
-def _parting(shown: Show) -> str:
+def parting(shown: Show) -> str:
+    """Say where the reply parts from that without processors, and why."""
     if shown.parted is None:
         return "Without processors, the same random numbers give the same reply."
     step = shown.steps[shown.parted - 1]
@@ -91,7 +94,8 @@ def _against_first(other: Compared, shown: Show) -> str:
     return f"parts at token {other.parted}: {token} in place of {first}"
 
 
-def _title(shown: Show) -> str:
+def title(shown: Show) -> str:
+    """Return the names of the processors, in their order."""
     return " then ".join(shown.names) or "no processor"
 
 
@@ -99,27 +103,37 @@ def _facts(shown: Show) -> str:
     return f"{shown.model} on {shown.host.upper()}, seed {shown.seed}, against {shown.judged_with}"
 
 
+class Shown(Show):
+    """A :class:`.Show` that a notebook displays as the page."""
+
+    def _repr_html_(self) -> str:
+        file = io.StringIO()
+        write(self, file)
+        return f'<iframe srcdoc="{escape(file.getvalue())}" style="width: 100%; height: 800px; border: 0"></iframe>'
+
+
 # -- page ----------------------------------------------------------------------------------------------------------
 
 
 def write(shown: Show, file: IO[str]) -> None:
     """Write the page: one file, which needs no network."""
+    data = shown.to_json()
     values = {
         **html.assets(),
         "finding": html.article(GroupedResult(shown.check, (shown.host,)), opened=True) if shown.check else "",
-        "title": _title(shown),
+        "title": title(shown),
         "facts": [_facts(shown), TOY * shown.toy] if shown.model else [],
         "case": shown.case,
         "problem": shown.problem,
         "count": len(shown.steps),
         "receipts": [_receipt(receipt, n) for n, receipt in enumerate(shown.receipts) if shown.steps],
         "reply": {
-            "parting": "" if shown.problem else _parting(shown),
+            "parting": "" if shown.problem else parting(shown),
             "prompt": "".join(shown.prompt),
             "tokens": [_token(step, shown) for step in shown.steps],
             "plain": _parted(shown.plain, shown.parted),
             "chart": in_page(_chart(shown)),
-            "data": embedded({"names": shown.names, "prompt": shown.prompt, "steps": shown.to_json()["steps"]}),
+            "data": embedded({"telling": shown.telling, **{key: data[key] for key in ("names", "prompt", "steps")}}),
         }
         if shown.steps
         else None,

@@ -8,10 +8,13 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 from browser import rendered
+from lpkit_conformance.errors import UsageError
 from lpkit_conformance.report import show as report
+from lpkit_conformance.report.picture import picture
 from lpkit_conformance.results import StageView, StepView
 from lpkit_conformance.show.results import Compared, Show
 
@@ -167,3 +170,57 @@ def test_every_text_is_readable_on_its_colour_and_a_faint_one_is_found(tmp_path:
     for dark in (False, True)[: 1 if style else 2]:
         assert f'data-faint="{faint}' in (measured := rendered(tmp_path, many, "", 1280, dark))
         assert style or 'data-faint=""' in measured
+
+
+# -- the picture ---------------------------------------------------------------------------------------------------
+
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def texts(text: str) -> list[str]:
+    return [element.text or "" for element in ET.fromstring(text).iter(f"{SVG}text")]
+
+
+def test_a_picture_names_the_processors_the_token_and_the_token_in_whose_place_it_came() -> None:
+    found = texts(picture(shown()))
+    assert found[:2] == ["one then two", "\u2026Row\u00b7sea"]
+    assert found[-1] == "token 2 of toy; bold: chosen, in place of \u201c\u00b7land\u201d"
+
+
+def test_a_banned_token_has_no_bar_after_the_processors() -> None:
+    base = shown()
+    stages = base.steps[1].stages
+    banning = replace(stages[2], probabilities=(0.75, 0.0, 0.25), ranks=(1, 0, 2))
+    step = replace(base.steps[1], stages=(*stages[:2], banning))
+    drawn = picture(replace(base, steps=(base.steps[0], step, base.steps[2])))
+    assert "25% \u2192 banned" in texts(drawn) and "25% \u2192 75%" in texts(drawn)
+    bars = [element.get("class") for element in ET.fromstring(drawn).iter(f"{SVG}rect")]
+    assert (bars.count("before"), bars.count("after")) == (4, 3)  # the legend has one of each
+
+
+def test_an_unlikely_token_that_was_chosen_is_drawn_among_the_likely_ones() -> None:
+    tokens = (" rare", " plain", *(f" t{n}" for n in range(9)))
+    probabilities = (0.0002, 0.0001, *([0.1] * 9))
+    view = replace(stage("model", None, 0.0), probabilities=probabilities, ranks=(10, 11, *([1] * 9)))
+    step = replace(
+        shown().steps[0], token=" rare", plain=" plain", tokens=tokens, stages=(view, replace(view, processor=0))
+    )
+    found = texts(picture(replace(shown(), steps=(step,))))
+    assert "\u00b7rare" in found and "\u00b7plain" in found and "<0.1% \u2192 <0.1%" in found
+
+
+def test_a_processor_that_changes_no_token_is_drawn_where_it_moves_most() -> None:
+    base = replace(shown(), plain=(" sea",) * 3)
+    assert base.telling == 2
+    assert replace(base, steps=()).telling is None
+
+
+def test_tokens_and_names_are_escaped() -> None:
+    drawn = picture(shown(token=HOSTILE, names=("one", HOSTILE)))
+    assert "<script" not in drawn and len(ET.fromstring(drawn)) > 9
+
+
+def test_a_reply_without_tokens_cannot_be_drawn() -> None:
+    with pytest.raises(UsageError, match="boom"):
+        picture(replace(shown(), steps=(), problem="boom"))
