@@ -35,19 +35,26 @@ text { fill: var(--ink); white-space: pre; }
 def picture(shown: Show) -> str:
     """Return the text of an SVG file with its own colours, for light and dark.
 
+    The token is the one whose distribution changed most, of those that are others without processors if there are any.
+
     Raises:
-        UsageError: the reply has no token.
+        UsageError: no processor acted.
     """
-    if shown.telling is None:
-        raise UsageError(f"there is no token to draw: {shown.problem or 'the reply is empty'}")
-    step = shown.steps[shown.telling - 1]
+    moved = [
+        max((view.moved for view in item.stages if view.processor is not None), default=0.0) for item in shown.steps
+    ]
+    if not any(moved):
+        raise UsageError(f"there is no token to draw: {shown.problem or 'no processor acted in this reply'}")
+    changed = [step.token != step.plain for step in shown.steps]
+    at = max(range(len(moved)), key=lambda n: (changed[n] and moved[n] > 0, moved[n]))
+    step = shown.steps[at]
     own = [n for n, stage in enumerate(step.stages) if stage.processor is not None] or [1]
     before, after = step.stages[own[0] - 1], step.stages[min(own[-1], len(step.stages) - 1)]
     named = {0, step.tokens.index(step.plain)}
     most = map(max, before.probabilities, after.probabilities)
     shares = [n in named or share for n, share in enumerate(most)]
     rows = sorted(sorted(range(len(shares)), key=lambda n: -shares[n])[:MOST], key=lambda n: -before.probabilities[n])
-    said = "".join((*shown.prompt, *shown.reply[: shown.telling - 1]))
+    said = "".join((*shown.prompt, *shown.reply[:at]))
     root = ET.Element("svg", {"role": "img"})
     text_of(root, "title", f"{title(shown)}: {parting(shown)}")
     label(root, "heading", 0, 14, title(shown))
@@ -66,7 +73,7 @@ def picture(shown: Show) -> str:
         add(root, "rect", kind, x=x, y=bottom, width=12, height=8, rx=2)
         label(root, "soft", x + 18, bottom + 8, kind)
     model, other = shown.model.partition(":")[0], f", in place of {quoted(step.plain)}" * (step.token != step.plain)
-    label(root, "soft", NAME + 44, bottom + 8, f"token {shown.telling} of {model}; bold: chosen{other}")
+    label(root, "soft", NAME + 44, bottom + 8, f"token {at + 1} of {model}; bold: chosen{other}")
     root.set("viewBox", f"0 0 {NAME + BAR + NUMBERS:g} {bottom + 12:g}")
     return as_file(root, SHEET)
 

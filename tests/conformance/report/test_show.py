@@ -204,7 +204,11 @@ def test_an_unlikely_token_that_was_chosen_is_drawn_among_the_likely_ones() -> N
     probabilities = (0.0002, 0.0001, *([0.1] * 9))
     view = replace(stage("model", None, 0.0), probabilities=probabilities, ranks=(10, 11, *([1] * 9)))
     step = replace(
-        shown().steps[0], token=" rare", plain=" plain", tokens=tokens, stages=(view, replace(view, processor=0))
+        shown().steps[0],
+        token=" rare",
+        plain=" plain",
+        tokens=tokens,
+        stages=(view, replace(view, processor=0, moved=0.1)),
     )
     found = texts(picture(replace(shown(), steps=(step,))))
     assert "\u00b7rare" in found and "\u00b7plain" in found and "<0.1% \u2192 <0.1%" in found
@@ -221,6 +225,8 @@ def test_tokens_and_names_are_escaped() -> None:
     assert "<script" not in drawn and len(ET.fromstring(drawn)) > 9
 
 
-def test_a_reply_without_tokens_cannot_be_drawn() -> None:
+def test_a_reply_in_which_no_processor_acted_cannot_be_drawn() -> None:
     with pytest.raises(UsageError, match="boom"):
         picture(replace(shown(), steps=(), problem="boom"))
+    with pytest.raises(UsageError, match="no processor acted"):
+        picture(shown(count=1))
