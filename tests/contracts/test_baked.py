@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 from command import FIXTURES, python
-from golden import hold
+from golden import WRITING, hold
 from lpkit_cli.app import app
+from lpkit_cli.scaffold.baking import bundled_template
+from lpkit_conformance.report.picture import picture
+from lpkit_conformance.testing import project_cases, show
 from typer.testing import CliRunner
 
 STYLES = {"processor": (), "request": ("--style", "request"), "wrap": ("--wrap", "old_plugin:OldTarget")}
@@ -35,6 +39,23 @@ def test_each_style_gives_the_same_files(tmp_path: Path) -> None:
         folder = new(style, tmp_path)
         found[style] = sorted(file.relative_to(folder).as_posix() for file in folder.rglob("*") if file.is_file())
     hold("baked_files", found)
+
+
+@pytest.mark.parametrize("style", ["processor", "request"])
+def test_the_picture_in_a_readme_is_what_lpkit_show_draws(
+    style: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = new(style, tmp_path)
+    monkeypatch.syspath_prepend(folder / "src")
+    for name in [name for name in sys.modules if name.partition(".")[0] == "my_proc"]:  # of another style
+        monkeypatch.delitem(sys.modules, name)
+    drawn = picture(show("my_proc.processor:MyProc", root=folder, case=project_cases(folder)[0].to_json()))
+    drawn = drawn.replace("my_proc.processor:MyProc", "my-proc")
+    if WRITING:
+        held = bundled_template() / "templates" / style / "rule.svg"
+        held.write_text(drawn.replace("my-proc", "{{ cookiecutter.project_name }}"), encoding="utf-8")
+    assert (folder / "docs/rule.svg").read_text(encoding="utf-8") == drawn
+    assert "docs/rule.svg" in (folder / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_names_of_conformance_tests_by_which_people_select(project: Path) -> None:
