@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import shlex
 import sys
@@ -17,6 +18,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import hostile
 import httpx
 import openai
 import pytest
@@ -267,6 +269,27 @@ def test_a_wrong_document_is_answered_with_400_its_pointer_and_nothing_long(
         assert len(reply["error"]["message"]) < 500
     status, reply = server.curl(body(PROMPTS[0], None, 16))
     assert reply["choices"][0]["token_ids"] == plain[PROMPTS[0]][:16]
+
+
+def test_hostile_documents_are_refused_one_by_one_and_change_no_other_reply(
+    server: Server, plain: dict[str, Tokens]
+) -> None:
+    async def send(http: httpx.AsyncClient, text: str | None) -> httpx.Response:
+        return await http.post(f"{server.url}{COMPLETIONS}", content=body(PROMPTS[0], text and with_rules(text), 4))
+
+    async def all_of_them(texts: list[str]) -> tuple[list[int], list[Tokens]]:
+        limits = httpx.Limits(max_connections=16)
+        header = dict([CURL_HEADER.split(": ")])
+        async with httpx.AsyncClient(trust_env=False, timeout=300.0, limits=limits, headers=header) as http:
+            replies = await asyncio.gather(*(send(http, text) for text in [*texts, *[None] * (len(texts) // 10)]))
+        others = [reply.json()["choices"][0]["token_ids"] for reply in replies[len(texts) :]]
+        return [reply.status_code for reply in replies[: len(texts)]], others
+
+    count = int(os.environ.get("LPKIT_HOSTILE", 300 if server.runner == "v1" else 60))
+    texts = list(hostile.documents(0, count))
+    statuses, others = asyncio.run(all_of_them([text for text, _ in texts]))
+    assert statuses == [200 if good else 400 for _, good in texts]
+    assert others == [plain[PROMPTS[0]][:4]] * len(others)
 
 
 # What the plugin's README says
