@@ -89,7 +89,9 @@ def leads_somewhere(name: str, link: str, pages: dict[str, str]) -> bool:
         return True
     else:
         target = posixpath.normpath(posixpath.join(posixpath.dirname(name), path)) if path else name
-    if target.endswith(".svg"):  # drawn for each check that has an example
+    if target.endswith(".svg"):  # drawn for each plugin, and for each check that has an example
+        if target.startswith("docs/plugins/"):
+            return f"{target.removesuffix('.svg')}.md" in pages
         return bool(examples.examples_of(posixpath.basename(target).removesuffix(".svg")))
     if target not in pages:
         # Below docs/ an earlier build may have left pages that a checkout lacks.
