@@ -190,7 +190,8 @@ def blamed(case: Reproduction, passes: Callable[[Reproduction], bool]) -> Findin
             causes.append(culprit.cause(finding.where["request"]))
         finding = replace(finding, state=culprit.name)
         if culprit.common and culprit.holder:
-            finding = replace(finding, fix=advice.fix("common", *readers).replace("{name}", culprit.name))
+            cache = "" if culprit.value else advice.fix("cache")  # a value without a short text is a table
+            finding = replace(finding, fix=advice.fix("common", *readers).replace("{name}", culprit.name) + cache)
     if proven is not None and proven.cause:
         arguments = ", ".join(f"`{name}`" for name in case.neighbours[0])
         causes.append(advice.cause(proven.cause).replace("{arguments}", arguments))
