@@ -29,7 +29,7 @@ from lpkit_conformance.settings import project as projects
 from lpkit_conformance.vllm_api import choose
 
 if TYPE_CHECKING:
-    from lpkit_conformance.report.show import Shown
+    from lpkit_conformance.report.show import NotebookShow
     from lpkit_conformance.results import CheckResult, TargetResult
     from lpkit_conformance.settings.cases import Case
     from lpkit_conformance.settings.plan import Plan
@@ -383,7 +383,7 @@ def show(
     steps: int = 64,
     seed: int = 0,
     root: Path | None = None,
-) -> Shown:
+) -> NotebookShow:
     """Return what processors do to a request, as data: what ``lpkit show`` shows, computed in this process.
 
         assert show(MyProcessor, case={"extra_args": {"bias": 2.0}}, steps=8).receipts[0].acted == 8
@@ -404,14 +404,14 @@ def show(
     Raises:
         UsageError, ProjectError, CaseError: there is nothing to show.
     """
-    from lpkit_conformance.report.show import Shown
+    from lpkit_conformance.report.show import NotebookShow
     from lpkit_conformance.show import run
 
     case, rules = (value if isinstance(value, str) else json.dumps(value) if value else "" for value in (case, rules))
     options = run.ShowOptions(rules, case, prompt, host, steps, seed, model)
     targets = [processors] if isinstance(processors, str | type) else list(processors)
     with _surroundings() as judged_with:
-        return Shown(**vars(run.show(targets, options, root, judged_with)))
+        return NotebookShow(**vars(run.show(targets, options, root, judged_with)))
 
 
 def project_cases(root: Path | None = None) -> list[Case]:

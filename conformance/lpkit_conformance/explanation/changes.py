@@ -30,7 +30,7 @@ def declaring_tokens(subject: Subject) -> Subject | None:
 def without_prompts(subject: Subject, lines: list[str]) -> Subject:
     """Return the same portable processor, whose ``admit`` finds no prompt, and collects in ``lines`` who reads it."""
 
-    class Asked(lpkit.Request[Any]):
+    class WithoutPrompt(lpkit.Request[Any]):
         @property
         def prompt_token_ids(self) -> None:
             lines.append(author_line())
@@ -43,7 +43,7 @@ def without_prompts(subject: Subject, lines: list[str]) -> Subject:
     names = [item.name for item in fields(lpkit.Request)]
 
     def admit_without(processor: Any, request: Any) -> Any:
-        return admit(processor, Asked(*(getattr(request, name) for name in names)))
+        return admit(processor, WithoutPrompt(*(getattr(request, name) for name in names)))
 
     return _having(subject, admit=admit_without)
 

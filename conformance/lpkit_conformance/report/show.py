@@ -103,7 +103,7 @@ def _facts(shown: Show) -> str:
     return f"{shown.model} on {shown.host.upper()}, seed {shown.seed}, against {shown.judged_with}"
 
 
-class Shown(Show):
+class NotebookShow(Show):
     """A :class:`.Show` that a notebook displays as the page."""
 
     def _repr_html_(self) -> str:
