@@ -46,20 +46,24 @@ Calls = dict[str, Callable[[], object]]
 Arguments = dict[str, Any]
 
 
-def steps(arguments: dict[str, Arguments], batch: int, device: torch.device) -> dict[str, Calls]:
-    """By runner and plugin, what an engine calls in a step if all requests have these ``extra_args``."""
+def steps(arguments: dict[str, list[Arguments]], batch: int, device: torch.device) -> dict[str, Calls]:
+    """By runner and name, what an engine calls in a step if requests have these ``extra_args`` in turns.
+
+    A name is that of a plugin, and may go on behind a space.
+    """
     calls: dict[str, Calls] = {"V1": {}, "V2": {}}
     config = make_config(max_num_seqs=batch, vocab_size=VOCAB, max_model_len=256, device=device)
-    for folder in FOLDERS:
-        if folder.name not in arguments:
-            continue
-        cls, _ = announced(folder)
-        params = SamplingParams(temperature=1.0, extra_args=arguments[folder.name])
+    folders = {folder.name: folder for folder in FOLDERS}
+    for name, given in arguments.items():
+        cls, _ = announced(folders[name.partition(" ")[0]])
+        params = [SamplingParams(temperature=1.0, extra_args=args) for args in given]
         for runner, kind in (("V1", V1Driver), ("V2", V2Driver)):
             driver = kind(cls, config, device)
-            requests = [Request(f"r{n}", params, [1, 2, 3], output_token_ids=[4]) for n in range(batch)]
+            requests = [
+                Request(f"r{n}", params[n % len(params)], [1, 2, 3], output_token_ids=[4]) for n in range(batch)
+            ]
             driver.begin(entering=requests)
-            calls[runner][folder.name] = partial(
+            calls[runner][name] = partial(
                 step, driver.processor, torch.randn(batch, VOCAB, device=device), *driver.context(requests)
             )
     return calls
@@ -83,7 +87,7 @@ def least(calls: Calls, clock: Clock) -> dict[str, float]:
 
 def show_installed(batch: int, device: torch.device) -> None:
     clock = Clock(device)
-    in_use = {folder.name: CHAIN[IN_USE][0] for folder in FOLDERS}
+    in_use = {folder.name: [CHAIN[IN_USE][0]] for folder in FOLDERS}
     for runner, times in ((runner, least(calls, clock)) for runner, calls in steps(in_use, batch, device).items()):
         idle = sorted(cost for name, cost in times.items() if name != IN_USE)
         each = f"{len(idle)} plugins of {idle[0]:.1f} to {idle[-1]:.1f} us"
@@ -95,12 +99,22 @@ def show_installed(batch: int, device: torch.device) -> None:
 
 def show_document(batch: int, device: torch.device) -> None:
     clock = Clock(device)
-    document = {"rules": json.dumps([rule for _, rule in CHAIN.values()])}
-    arguments = {name: given for name, (given, _) in CHAIN.items()} | {"lpkit-rules": document}
+    chain = [rule for _, rule in CHAIN.values()]
+    documents = {
+        "as one document": [chain],
+        "as a document of its own for each request": [
+            [{**rule, **({"threshold": (n + 1) / 1000} if rule["rule"] == "min_p" else {})} for rule in chain]
+            for n in range(batch)
+        ],
+        "in two orders": [chain, chain[::-1]],
+    }
+    arguments = {name: [given] for name, (given, _) in CHAIN.items()}
+    for name, texts in documents.items():
+        arguments[f"lpkit-rules {name}"] = [{"rules": json.dumps(text)} for text in texts]
     for runner, times in ((runner, least(calls, clock)) for runner, calls in steps(arguments, batch, device).items()):
-        whole = times.pop("lpkit-rules")
+        wholes = [f"{name} {times.pop(f'lpkit-rules {name}'):.0f} us" for name in documents]
         each = ", ".join(f"{name.removeprefix('lpkit-')} {cost:.0f}" for name, cost in times.items())
-        print(f"{runner}: {len(times)} plugins {sum(times.values()):.0f} us ({each}); as one document {whole:.0f} us")
+        print(f"{runner}: {len(times)} plugins {sum(times.values()):.0f} us ({each}); {', '.join(wholes)}")
 
 
 def main() -> None:
