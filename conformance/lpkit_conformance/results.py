@@ -66,6 +66,11 @@ class StepView:
     prevented: bool = False
     batch: str = ""
 
+    @property
+    def moved(self) -> float:
+        """The largest ``moved`` of a processor; 0 without one."""
+        return max((stage.moved for stage in self.stages if stage.processor is not None), default=0.0)
+
     def of(self, processor: int) -> StageView | None:
         """Return the stage of a processor; None if the engine did not call it."""
         return next((stage for stage in self.stages if stage.processor == processor), None)

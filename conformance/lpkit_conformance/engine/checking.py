@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from lpkit_conformance.catalogue import chosen, inactive
@@ -225,7 +225,7 @@ class _HostRun:
 
     # -- the checks ----------------------------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def _checks_to_run(self) -> Sequence[type[Rule]]:
         return [check for check in chosen(self.job.plan, "vllm") if self.runner in check.hosts]
 

@@ -46,16 +46,15 @@ def _author_frames(error: BaseException) -> Iterator[tuple[FrameType, int]]:
 
 def _beyond(error: BaseException) -> str:
     """Return which list of the author's line was asked for the entry right behind its last; empty if none was."""
-    for frame, number in _author_frames(error):
+    with contextlib.suppress(Exception):  # no line, one of a longer statement, or names that it has changed since
+        frame, number = next(_author_frames(error))
         line = linecache.getline(frame.f_code.co_filename, number).strip()
-        with contextlib.suppress(Exception):  # a line of a longer statement, or names that it has changed since
-            for node in ast.walk(ast.parse(line if not line.endswith(":") else f"{line} pass")):
-                if isinstance(node, ast.Subscript) and _only_looks(node):
-                    values = [_value(part, frame) for part in (node.value, node.slice)]
-                    if isinstance(values[0], list | tuple) and values[1] == len(values[0]):
-                        named, index = map(ast.unparse, (node.value, node.slice))
-                        return f"`{named}` has {len(values[0])} entries, and `{index}` is {values[1]}"
-        return ""
+        for node in ast.walk(ast.parse(line if not line.endswith(":") else f"{line} pass")):
+            if isinstance(node, ast.Subscript) and _only_looks(node):
+                held, index = _value(node.value, frame), _value(node.slice, frame)
+                if isinstance(held, list | tuple) and index == len(held):
+                    name, at = ast.unparse(node.value), ast.unparse(node.slice)
+                    return f"`{name}` has {len(held)} entries, and `{at}` is {index}"
     return ""
 
 

@@ -40,13 +40,10 @@ def picture(shown: Show) -> str:
     Raises:
         UsageError: no processor acted.
     """
-    moved = [
-        max((view.moved for view in item.stages if view.processor is not None), default=0.0) for item in shown.steps
-    ]
-    if not any(moved):
+    acting = [(step.token != step.plain, step.moved, -n) for n, step in enumerate(shown.steps) if step.moved]
+    if not acting:
         raise UsageError(f"there is no token to draw: {shown.problem or 'no processor acted in this reply'}")
-    changed = [step.token != step.plain for step in shown.steps]
-    at = max(range(len(moved)), key=lambda n: (changed[n] and moved[n] > 0, moved[n]))
+    at = -max(acting)[2]
     step = shown.steps[at]
     own = [n for n, stage in enumerate(step.stages) if stage.processor is not None] or [1]
     before, after = step.stages[own[0] - 1], step.stages[min(own[-1], len(step.stages) - 1)]

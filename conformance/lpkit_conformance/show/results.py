@@ -122,10 +122,7 @@ class Show:
     @property
     def telling(self) -> int | None:
         """Number of the step, from 1, that shows best what the processors do; None if there is no step."""
-        moved = [
-            max((stage.moved for stage in step.stages if stage.processor is not None), default=0.0)
-            for step in self.steps
-        ]
+        moved = [step.moved for step in self.steps]
         return self.parted or (1 + moved.index(max(moved)) if moved else None)
 
     @property
