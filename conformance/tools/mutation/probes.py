@@ -75,11 +75,6 @@ class WitnessSparse(lpkit.LogitsProcessor):
     token = lpkit.column(torch.int64)
     amount = lpkit.column(torch.float32)
 
-    def admit(self, request: lpkit.Request) -> bool:
-        self.token[request.slot] = request.params.token
-        self.amount[request.slot] = request.params.amount
-        return True
-
     def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
         token, amount = self.token[rows][:, None], self.amount[rows][:, None]
         every = torch.arange(self.vocab_size, device=self.device).expand(rows.n, -1)
@@ -125,10 +120,6 @@ class WitnessBan(lpkit.LogitsProcessor):
         token: lpkit.TokenId
 
     token = lpkit.column(torch.int32)
-
-    def admit(self, request: lpkit.Request) -> bool:
-        self.token[request.slot] = request.params.token
-        return True
 
     def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
         ids = self.token[rows][:, None].long()

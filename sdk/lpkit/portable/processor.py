@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic
 import torch
 
 from lpkit import kernels, v2
+from lpkit._nearest import suggest
 from lpkit.history.rows import Rows, SparseLogits
 from lpkit.kernels import fused
 from lpkit.portable.base import PortableProcessor
@@ -44,9 +45,10 @@ class Request(Generic[ParamsT]):
 
 
 class LogitsProcessor(PortableProcessor):
-    """Base for most processors. Override :meth:`admit`, and exactly one of :meth:`process` and :meth:`edit`.
+    """Base for most processors. Override exactly one of :meth:`process` and :meth:`edit`, and :meth:`admit` if needed.
 
-    State lives in columns (:func:`lpkit.column`), indexed by slot. The SDK resets a slot when its request leaves.
+    State lives in columns (:func:`lpkit.column`), indexed by slot. A column gets the parameter of its name when a
+    request enters; :meth:`admit` can do more. The SDK resets a slot when its request leaves.
     Results must depend on the request's parameters and tokens alone: the engine may process a row more than once, or
     discard the token.
 
@@ -68,11 +70,20 @@ class LogitsProcessor(PortableProcessor):
         if not dense and not sparse:
             refuse_misspelt(cls, {"process": LogitsProcessor.process, "edit": LogitsProcessor.edit})
         cls._sparse = sparse
+        if cls.Params is not None and cls.admit is LogitsProcessor.admit and (dense or sparse):
+            for name in cls._declared_columns:
+                if name not in (fields := cls.Params.model_fields):
+                    raise TypeError(
+                        f"{cls.__qualname__} declares the column {name!r}, and no parameter has this name; "
+                        f"{suggest(name, fields)} (or override admit, and write the column there)"
+                    )
 
     def __init__(self, vllm_config: Any, device_or_states: Any, is_pin_memory: bool | None = None) -> None:
         if type(self).process is LogitsProcessor.process and not self._sparse:
             raise TypeError(f"{type(self).__qualname__} must override process or edit")
         super().__init__(vllm_config, device_or_states, is_pin_memory)
+        fields = () if self.Params is None else self.Params.model_fields
+        self._of_params = {name: item for name, item in self._admission.columns.items() if name in fields}
         self._by_slot: BySlot | None = None
         modules: list[Any] = []
         if not self._sparse:
@@ -87,16 +98,28 @@ class LogitsProcessor(PortableProcessor):
     def admit(self, request: Request[Any]) -> bool:
         """Write a new request's columns, and decide if it uses the processor.
 
+        Writes each parameter into the column of its name; None leaves the column's default. Override it to compute
+        other values, or to decline requests: ``super().admit(request)`` does this part.
+
         Runs on the host, once per request, and again when it resumes after preemption. A declined request causes no
-        further work. An exception is logged and declines the request. Without an override, every request with valid
-        ``Params`` is admitted.
+        further work. An exception is logged and declines the request.
 
         Args:
             request: slot, parameters and prompt.
 
         Returns:
             True to process the request's rows, False if it does not use the processor.
+
+        Raises:
+            ValueError: a column does not take a value; the message names the column.
         """
+        for name, item in self._of_params.items():
+            value = getattr(request.params, name)
+            if value is not None:
+                try:
+                    item[request.slot] = value
+                except (TypeError, ValueError, OverflowError) as error:
+                    raise ValueError(f"column {name}: {error}") from error
         return True
 
     def process(self, logits: torch.Tensor, rows: Rows) -> torch.Tensor:

@@ -18,12 +18,8 @@ class AllowedTokens(lpkit.LogitsProcessor):
 
         ids: tuple[lpkit.TokenId, ...] = lpkit.Field(min_length=1)
 
-    allowed = lpkit.token_set()  # requests with equal lists share one mask on the device
-
-    def admit(self, request: lpkit.Request[Params]) -> bool:
-        self.allowed[request.slot] = request.params.ids
-        return True
+    ids = lpkit.token_set()  # requests with equal lists share one mask on the device
 
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
         # If a grammar leaves nothing of the list, better a token that the grammar allows than none at all.
-        return self.allowed.keep_only_(logits, rows)
+        return self.ids.keep_only_(logits, rows)

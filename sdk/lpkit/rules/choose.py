@@ -32,11 +32,6 @@ class Choose(lpkit.LogitsProcessor):
     texts = lpkit.phrases(limit=3 * LIMIT, longest=32)
     end = lpkit.ragged(torch.int64, limit=16)
 
-    def admit(self, request: lpkit.Request[Params]) -> bool:
-        self.texts[request.slot] = set(request.params.texts)
-        self.end[request.slot] = request.params.end
-        return True
-
     def since(self, rows: lpkit.Rows) -> torch.Tensor:
         """Return where the text begins, ``[n]``."""
         return rows.prompt_len

@@ -39,12 +39,8 @@ class End(lpkit.LogitsProcessor):
     by = lpkit.column(torch.float32)
 
     def admit(self, request: lpkit.Request[Params]) -> bool:
-        slot, wanted = request.slot, request.params
-        self.tokens[slot] = sorted(set(wanted.tokens))
-        self.at_least[slot] = wanted.at_least
-        self.at_most[slot] = EVERYTHING if wanted.at_most is None else wanted.at_most
-        self.after[slot] = wanted.after
-        self.by[slot] = wanted.by
+        super().admit(request)
+        self.tokens[request.slot] = set(request.params.tokens)  # a token that is given twice gets `by` once
         return True
 
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:

@@ -35,11 +35,6 @@ class LogitBias(lpkit.LogitsProcessor):
     ids = lpkit.ragged(torch.int64, limit=LIMIT)
     values = lpkit.ragged(torch.float32, fill=0.0, limit=LIMIT)
 
-    def admit(self, request: lpkit.Request[Params]) -> bool:
-        self.ids[request.slot] = request.params.ids
-        self.values[request.slot] = request.params.values
-        return True
-
     def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
         ids = self.ids[rows]  # [n, k], -1 behind the end of each row's list
         logits[ids] = logits[ids] + self.values[rows]

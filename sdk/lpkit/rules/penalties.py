@@ -30,12 +30,8 @@ class Penalties(lpkit.LogitsProcessor):
 
     def admit(self, request: lpkit.Request[Params]) -> bool:
         wanted = request.params
-        if (wanted.repetition, wanted.presence, wanted.frequency) == (1.0, 0.0, 0.0):
-            return False
-        self.repetition[request.slot] = wanted.repetition
-        self.presence[request.slot] = wanted.presence
-        self.frequency[request.slot] = wanted.frequency
-        return True
+        neutral = (wanted.repetition, wanted.presence, wanted.frequency) == (1.0, 0.0, 0.0)
+        return not neutral and super().admit(request)
 
     def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
         ids = rows.tokens  # [n, W], -1 behind the end; a token that occurred twice is there twice, with equal values

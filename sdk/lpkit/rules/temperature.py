@@ -41,15 +41,9 @@ class Temperature(lpkit.LogitsProcessor):
     curve = lpkit.column(torch.float32, default=1.0)
 
     def admit(self, request: lpkit.Request[Params]) -> bool:
-        slot, wanted = request.slot, request.params
-        if (wanted.low, wanted.high, wanted.smoothing) == (1.0, 1.0, 0.0):
-            return False
-        self.low[slot] = wanted.low
-        self.high[slot] = wanted.high
-        self.exponent[slot] = wanted.exponent
-        self.smoothing[slot] = wanted.smoothing
-        self.curve[slot] = wanted.curve
-        return True
+        wanted = request.params
+        neutral = (wanted.low, wanted.high, wanted.smoothing) == (1.0, 1.0, 0.0)
+        return not neutral and super().admit(request)
 
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
         columns = (self.low, self.high, self.exponent, self.smoothing, self.curve)

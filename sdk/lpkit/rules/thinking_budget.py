@@ -30,12 +30,6 @@ class ThinkingBudget(lpkit.LogitsProcessor):
     start = lpkit.ragged(torch.int64, limit=LIMIT)
     end = lpkit.ragged(torch.int64, limit=LIMIT)
 
-    def admit(self, request: lpkit.Request[Params]) -> bool:
-        self.budget[request.slot] = request.params.budget
-        self.start[request.slot] = request.params.start
-        self.end[request.slot] = request.params.end
-        return True
-
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
         began = sequences.end_of_last(rows.tokens, self.start[rows])  # [n]: where the reasoning began, -1: never
         ended = sequences.end_of_last(rows.tokens, self.end[rows])

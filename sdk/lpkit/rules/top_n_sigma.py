@@ -25,9 +25,5 @@ class TopNSigma(lpkit.LogitsProcessor):
 
     n = lpkit.column(torch.float64)
 
-    def admit(self, request: lpkit.Request[Params]) -> bool:
-        self.n[request.slot] = request.params.n
-        return True
-
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
         return kernels.mask_deviations_below_top_(logits, self.n[rows].unsqueeze(1))  # masked tokens do not count

@@ -55,6 +55,8 @@ class Conditional(lpkit.LogitsProcessor):
     when_before = lpkit.ragged(torch.int64, limit=LIMIT)
 
     def admit(self, request: lpkit.Request[Any]) -> bool:
+        if not super().admit(request):
+            return False
         slot, wanted = request.slot, request.params
         span = EVERYTHING if wanted.when_until is None else wanted.when_until - wanted.when_from
         self.when_from[slot] = min(wanted.when_from, EVERYTHING)
@@ -66,7 +68,7 @@ class Conditional(lpkit.LogitsProcessor):
             after, before = (start, end) if wanted.when_during == "reasoning" else (end, [])
         self.when_after[slot] = after
         self.when_before[slot] = before
-        return super().admit(request)
+        return True
 
     def _reasoning(self) -> tuple[list[int], list[int]]:
         """Return the tokens that begin and end the model's reasoning, as vLLM's ``reasoning_config`` has them.

@@ -17,13 +17,9 @@ class {{ cookiecutter.class_name }}(lpkit.LogitsProcessor):
 
         strength: float = lpkit.Field(gt=0.0, le=100.0)  # no default: a request without it is unaffected
 
-    # One value per request, kept on the device. lpkit moves them with the request; you never see a batch change.
+    # The parameter of the same name, one value per request, on the device. lpkit moves it with the request; you never
+    # see a batch change. To compute other values, or to decline requests, override `admit`.
     strength = lpkit.column(torch.float32)
-
-    def admit(self, request: lpkit.Request[Params]) -> bool:
-        """Called once, when a request enters. False: it does not use the plugin, at no cost."""
-        self.strength[request.slot] = request.params.strength
-        return True
 
     def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
         """Called at every step, with the admitted requests only. Must not wait for the device."""

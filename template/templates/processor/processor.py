@@ -23,15 +23,10 @@ class {{ cookiecutter.class_name }}(lpkit.LogitsProcessor):
         token: lpkit.TokenId  # no default: a request without it is unaffected
         step: float = lpkit.Field(0.1, gt=0.0, le=100.0)
 
-    # One value per request, kept on the device. lpkit moves them with the request; you never see a batch change.
+    # The parameter of the same name, one value per request, on the device. lpkit moves it with the request; you never
+    # see a batch change. To compute other values, or to decline requests, override `admit`.
     token = lpkit.column(torch.int64)
     step = lpkit.column(torch.float32)
-
-    def admit(self, request: lpkit.Request[Params]) -> bool:
-        """Called once, when a request enters. False: it does not use the plugin, at no cost."""
-        self.token[request.slot] = request.params.token
-        self.step[request.slot] = request.params.step
-        return True
 
     def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
         """Called at every step, with the admitted requests only. Must not wait for the device."""

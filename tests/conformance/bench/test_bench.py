@@ -40,10 +40,6 @@ class Floor(lpkit.LogitsProcessor):
 
     floor = lpkit.column(torch.float32)
 
-    def admit(self, request: lpkit.Request) -> bool:
-        self.floor[request.slot] = request.params.floor
-        return True
-
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
         return logits.masked_fill_(logits < self.floor[rows].unsqueeze(1), -math.inf)
 

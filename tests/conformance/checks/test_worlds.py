@@ -70,10 +70,6 @@ class Far(lpkit.LogitsProcessor):
 
     far = lpkit.column(torch.float32)
 
-    def admit(self, request: lpkit.Request[Any]) -> bool:
-        self.far[request.slot] = request.params.far
-        return True
-
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
         return kernels.mask_far_below_top_(logits, self.far[rows].unsqueeze(1))
 

@@ -31,10 +31,6 @@ class Alternates(lpkit.LogitsProcessor):
 
     modulus = lpkit.column(torch.int64)
 
-    def admit(self, request: lpkit.Request) -> bool:
-        self.modulus[request.slot] = request.params.modulus
-        return True
-
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
         last = rows.tokens.gather(1, (rows.total_len - 1).unsqueeze(1))
         ids = torch.arange(logits.shape[1], device=logits.device)

@@ -39,10 +39,6 @@ class Push(lpkit.LogitsProcessor):
 
     push = lpkit.column(torch.float32)
 
-    def admit(self, request: lpkit.Request[Params]) -> bool:
-        self.push[request.slot] = request.params.push
-        return True
-
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
         logits[:, 5] += self.push[rows]
         return logits

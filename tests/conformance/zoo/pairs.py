@@ -82,10 +82,6 @@ class Add(lpkit.LogitsProcessor):
     token = lpkit.column(torch.int64)
     amount = lpkit.column(torch.float32)
 
-    def admit(self, request: lpkit.Request) -> bool:
-        self.token[request.slot], self.amount[request.slot] = request.params.token, request.params.amount
-        return True
-
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
         ids, amounts = self.token[rows].unsqueeze(1), self.amount[rows].unsqueeze(1)
         return logits.scatter_add_(1, ids, amounts)
@@ -103,10 +99,6 @@ class Only(lpkit.LogitsProcessor):
     first = lpkit.column(torch.int64)
     second = lpkit.column(torch.int64)
 
-    def admit(self, request: lpkit.Request) -> bool:
-        self.first[request.slot], self.second[request.slot] = request.params.first, request.params.second
-        return True
-
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
         ids = torch.stack([self.first[rows], self.second[rows]], 1)
         kept = torch.full_like(logits, -INF).scatter_(1, ids, logits.gather(1, ids))
@@ -122,10 +114,6 @@ class Scale(lpkit.LogitsProcessor):
         by: float = lpkit.Field(gt=0.1, le=10.0)
 
     by = lpkit.column(torch.float32, default=1.0)
-
-    def admit(self, request: lpkit.Request) -> bool:
-        self.by[request.slot] = request.params.by
-        return True
 
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
         return logits.div_(self.by[rows].unsqueeze(1))

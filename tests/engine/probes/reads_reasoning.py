@@ -25,10 +25,6 @@ class FavoursTheEnd(lpkit.LogitsProcessor):
         self.end = config.reasoning_end_token_ids[0]
         super().__init__(vllm_config, *args)
 
-    def admit(self, request: lpkit.Request) -> bool:
-        self.after[request.slot] = request.params.after
-        return True
-
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
         logits[:, self.end] += 5.0 * (rows.output_len >= self.after[rows])
         return logits

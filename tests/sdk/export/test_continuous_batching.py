@@ -24,10 +24,6 @@ class Only(lpkit.LogitsProcessor):
 
     token = lpkit.column(torch.int64)
 
-    def admit(self, request: lpkit.Request[Params]) -> bool:
-        self.token[request.slot] = request.params.token
-        return True
-
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
         chosen = self.token[rows].unsqueeze(1)
         return torch.full_like(logits, -torch.inf).scatter(1, chosen, logits.gather(1, chosen))

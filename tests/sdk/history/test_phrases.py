@@ -31,10 +31,6 @@ class Held(lpkit.LogitsProcessor):
 
     phrases = lpkit.phrases(limit=4, longest=8)
 
-    def admit(self, request: lpkit.Request[Params]) -> bool:
-        self.phrases[request.slot] = request.params.phrases
-        return True
-
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
         following, complete = self.phrases.continuing(rows, rows.prompt_len)
         for ids, value in ((self.phrases.completing(rows), 1.0), (following, 10.0)):

@@ -49,6 +49,57 @@ def test_what_admit_sees() -> None:
     assert len({request.slot for request in seen}) == 2
 
 
+class Named(lpkit.LogitsProcessor):
+    """Adds two parameters, one of them optional."""
+
+    class Params(lpkit.Params):
+        amount: float
+        more: float | None = None
+        many: list[int] = []
+
+    amount = lpkit.column(torch.float32)
+    more = lpkit.column(torch.float32, default=8.0)
+    many = lpkit.ragged(torch.int64, limit=2)
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        return logits + (self.amount[rows] + self.more[rows]).unsqueeze(1)
+
+
+def test_a_column_gets_the_parameter_of_its_name_and_keeps_its_default_for_none() -> None:
+    host = V1Host(Named)
+    host.update(2, added=[new(0, params(amount=1.0)), new(1, params(amount=2.0, more=0.5))])
+    assert host.apply(torch.zeros(2, VOCAB))[:, 0].tolist() == [9.0, 2.5]
+
+
+def test_an_override_writes_on_what_the_default_has_written() -> None:
+    class Doubled(Named):
+        def admit(self, request: lpkit.Request) -> bool:
+            super().admit(request)
+            self.more[request.slot] = 2 * request.params.amount
+            return bool(request.params.amount < 3.0)
+
+    host = V1Host(Doubled)
+    host.update(2, added=[new(0, params(amount=1.0)), new(1, params(amount=3.0))])
+    assert host.apply(torch.zeros(2, VOCAB))[:, 0].tolist() == [3.0, 0.0]
+
+
+def test_a_value_that_a_column_does_not_take_declines_the_request_and_names_the_column(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    host = V1Host(Named)
+    with caplog.at_level(logging.ERROR, logger="lpkit"):
+        host.update(1, added=[new(0, params(amount=1.0, many=[1, 2, 3]))])
+    assert not host.apply(torch.zeros(1, VOCAB)).any()
+    assert "column many: 3 values; at most 2" in caplog.text
+
+
+def test_a_column_without_a_parameter_of_its_name_is_refused_unless_the_class_has_an_admit() -> None:
+    body = {"Params": Named.Params, "amuont": lpkit.column(torch.float32), "process": Named.process}
+    with pytest.raises(TypeError, match=r"column 'amuont', and no parameter has this name; did you mean 'amount'\?"):
+        type("Misspelt", (lpkit.LogitsProcessor,), body)
+    type("Own", (lpkit.LogitsProcessor,), {**body, "admit": lambda self, request: True})
+
+
 def test_an_admit_that_raises_declines_that_request_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
     class Fragile(Add):
         def admit(self, request: lpkit.Request) -> bool:

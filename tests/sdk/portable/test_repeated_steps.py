@@ -32,11 +32,6 @@ class Far(lpkit.LogitsProcessor):
     far = lpkit.column(torch.float32)
     ids = lpkit.ragged(torch.int64)  # grows, and moves the memory of all columns
 
-    def admit(self, request: lpkit.Request[Any]) -> bool:
-        self.far[request.slot] = request.params.far
-        self.ids[request.slot] = request.params.ids
-        return True
-
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
         if self.ids.used:
             kernels.mask_far_below_top_(logits, self.far[rows].unsqueeze(1), rows.temperature)

@@ -32,10 +32,6 @@ class Repetition(lpkit.LogitsProcessor):
 
     factor = lpkit.column(torch.float32)
 
-    def admit(self, request: lpkit.Request[Params]) -> bool:
-        self.factor[request.slot] = request.params.factor
-        return True
-
     def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
         values = logits[rows.tokens]
         logits[rows.tokens] = values / self.factor[rows].unsqueeze(1)
@@ -331,10 +327,6 @@ class NearTop(lpkit.LogitsProcessor):
         distance: float
 
     distance = lpkit.column(torch.float32)
-
-    def admit(self, request: lpkit.Request[Params]) -> bool:
-        self.distance[request.slot] = request.params.distance
-        return True
 
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
         return kernels.mask_far_below_top_(logits, self.distance[rows].unsqueeze(1))

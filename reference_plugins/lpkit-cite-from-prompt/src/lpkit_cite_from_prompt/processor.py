@@ -27,12 +27,6 @@ class CiteFromPrompt(lpkit.LogitsProcessor):
     next_boost = lpkit.column(torch.float32)
     also = lpkit.ragged(torch.int64, limit=64)
 
-    def admit(self, request: lpkit.Request[Params]) -> bool:
-        self.boost[request.slot] = request.params.boost
-        self.next_boost[request.slot] = request.params.next_boost
-        self.also[request.slot] = request.params.also
-        return True
-
     def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
         prompt = rows.tokens.masked_fill(rows.is_output, -1)  # [n, W]
         # A token that occurs twice is written twice, with the same value. The two boosts are two writes.

@@ -47,12 +47,8 @@ class GreenlistWatermark(lpkit.LogitsProcessor):
     context = lpkit.column(torch.int64, default=1)
 
     def admit(self, request: lpkit.Request[Params]) -> bool:
-        slot, wanted = request.slot, request.params
-        self.key[slot] = wanted.key
-        self.limit[slot] = green_limit(wanted.share)
-        self.bias[slot] = wanted.bias
-        self.context[slot] = wanted.context
-        return True
+        self.limit[request.slot] = green_limit(request.params.share)
+        return super().admit(request)
 
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
         seed = rng.context_seeds(rows.tokens, rows.total_len, self.context[rows], self.key[rows], LONGEST_CONTEXT)

@@ -23,21 +23,16 @@ class OcrNgram(lpkit.LogitsProcessor):
         window_size: int = lpkit.Field(100, ge=1)
         whitelist_token_ids: tuple[lpkit.TokenId, ...] = ()
 
-    size = lpkit.column(torch.int64)
-    window = lpkit.column(torch.int64)
-    whitelist = lpkit.token_set()
+    ngram_size = lpkit.column(torch.int64)
+    window_size = lpkit.column(torch.int64)
+    whitelist_token_ids = lpkit.token_set()
 
     def admit(self, request: lpkit.Request[Params]) -> bool:
-        slot, wanted = request.slot, request.params
-        if wanted.ngram_size == 1:
-            return False  # the original never finds the empty beginning of such an n-gram
-        self.size[slot] = wanted.ngram_size
-        self.window[slot] = wanted.window_size
-        self.whitelist[slot] = wanted.whitelist_token_ids
-        return True
+        # The original never finds the empty beginning of an n-gram of one token.
+        return request.params.ngram_size > 1 and super().admit(request)
 
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
-        since = rows.prompt_len.maximum(rows.total_len - self.window[rows])
-        repeats = sequences.completes_ngram(rows.tokens, rows.total_len, self.size[rows], since)
-        banned = repeats > self.whitelist.contains(rows, rows.tokens)  # one and not the other
+        since = rows.prompt_len.maximum(rows.total_len - self.window_size[rows])
+        repeats = sequences.completes_ngram(rows.tokens, rows.total_len, self.ngram_size[rows], since)
+        banned = repeats > self.whitelist_token_ids.contains(rows, rows.tokens)  # one and not the other
         return kernels.mask_ids_(logits, rows.tokens.where(banned, -1))

@@ -22,11 +22,7 @@ class TargetToken(lpkit.LogitsProcessor):
 
         token: lpkit.TokenId = lpkit.Field(alias="target_token")  # 0 is a token like any other
 
-    target = lpkit.column(torch.int64)
-
-    def admit(self, request: lpkit.Request[Params]) -> bool:
-        self.target[request.slot] = request.params.token
-        return True
+    token = lpkit.column(torch.int64)
 
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
-        return kernels.keep_ids_(logits, self.target[rows].unsqueeze(1))
+        return kernels.keep_ids_(logits, self.token[rows].unsqueeze(1))

@@ -40,10 +40,6 @@ class PortableRepetition(lpkit.LogitsProcessor):
 
     penalty = lpkit.column(torch.float32, default=1.0)
 
-    def admit(self, request: lpkit.Request) -> bool:
-        self.penalty[request.slot] = request.params.penalty
-        return True
-
     def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
         values, penalty = logits[rows.tokens], self.penalty[rows].unsqueeze(1)
         logits[rows.tokens] = torch.where(values > 0, values / penalty, values * penalty)
@@ -58,11 +54,6 @@ class PortableBias(lpkit.LogitsProcessor):
 
     bias = lpkit.column(torch.float32)
     token = lpkit.column(torch.int64)
-
-    def admit(self, request: lpkit.Request) -> bool:
-        self.bias[request.slot] = request.params.bias
-        self.token[request.slot] = request.params.token
-        return True
 
     def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
         ids = self.token[rows].unsqueeze(1)

@@ -49,10 +49,6 @@ class Eta(lpkit.LogitsProcessor):
 
     epsilon = lpkit.column(torch.float32)
 
-    def admit(self, request: lpkit.Request[Params]) -> bool:
-        self.epsilon[request.slot] = request.params.epsilon
-        return True
-
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
         log_p = torch.log_softmax(logits / rows.temperature, dim=1)
         epsilon = self.epsilon[rows].unsqueeze(1)
@@ -140,12 +136,6 @@ class Between(lpkit.LogitsProcessor):
     most = lpkit.column(torch.int64)
     opens = lpkit.column(torch.int64)
     closes = lpkit.column(torch.int64)
-
-    def admit(self, request: lpkit.Request) -> bool:
-        self.most[request.slot] = request.params.most
-        self.opens[request.slot] = request.params.opens
-        self.closes[request.slot] = request.params.closes
-        return True
 
     def due(self, rows: lpkit.Rows) -> torch.Tensor:
         opened = sequences.end_of_last(rows.tokens, self.opens[rows].unsqueeze(1))

@@ -18,10 +18,6 @@ class Counts(lpkit.LogitsProcessor):
 
     strength = lpkit.column(torch.float32)
 
-    def admit(self, request: lpkit.Request[Params]) -> bool:
-        self.strength[request.slot] = request.params.strength
-        return True
-
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
         ids = torch.where(rows.is_output, rows.tokens, VOCAB)
         counts = torch.zeros(rows.n, VOCAB + 1).scatter_add_(1, ids, torch.ones(ids.shape))[:, :VOCAB]
@@ -40,10 +36,6 @@ class Allowed(lpkit.LogitsProcessor):
         ids: tuple[lpkit.TokenId, ...]
 
     ids = lpkit.token_set()
-
-    def admit(self, request: lpkit.Request[Params]) -> bool:
-        self.ids[request.slot] = request.params.ids
-        return True
 
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
         return self.ids.keep_only_(logits, rows)
