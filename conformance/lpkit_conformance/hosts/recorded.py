@@ -8,8 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from lpkit.runtime.engine.config import speculate
-
 from lpkit_conformance.hosts.drafts import verified
 from lpkit_conformance.hosts.requests import known_as, make_active
 from lpkit_conformance.programs.generate import Arrive
@@ -83,7 +81,7 @@ class TraceHost(ABC):
         config = self.subject.setup.config(self.trace.max_num_seqs)
         config.scheduler_config.async_scheduling = bool(self.trace.settings.get("async_scheduling"))
         if speculation := self.trace.settings.get("speculative_config"):
-            speculate(config, speculation["num_speculative_tokens"])
+            config.speculate(speculation["num_speculative_tokens"])
         return config
 
     def run(self) -> Iterator[Observation]:

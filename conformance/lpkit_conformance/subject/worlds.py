@@ -59,9 +59,7 @@ DRAFTS = 5
 
 
 def _drafts(config: Any, adaptive: bool = False) -> None:
-    from lpkit.runtime.engine.config import speculate
-
-    speculate(config, DRAFTS, adaptive=adaptive)
+    config.speculate(DRAFTS, adaptive=adaptive)
 
 
 def _drafts_ahead(config: Any) -> None:

@@ -6,14 +6,13 @@ import inspect
 import math
 import threading
 from collections.abc import Mapping, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import torch
 
 from lpkit.bridging.row_updates import RowUpdates
 from lpkit.history.on_host import V1Row
-from lpkit.interfaces.config import Config, DeviceConfig, ModelConfig, SchedulerConfig
+from lpkit.interfaces.config import Config, make_config
 from lpkit.portable.admission import check_ids
 from lpkit.portable.arguments import extra_args_of
 from lpkit.sampling_params import GREEDY_EPSILON, SamplingParams
@@ -62,7 +61,13 @@ class ExportHost:
         self._build()
 
     def _build(self) -> None:
-        config = configuration(self.vocab_size, self.device, self._limit, self._longest, self._tokenizer)
+        config = make_config(
+            max_num_seqs=self._limit,
+            vocab_size=self.vocab_size,
+            max_model_len=self._longest,
+            device=self.device,
+            tokenizer=self._tokenizer,
+        )
         self._processor = self.construct(config)
         self.sampling = bool(self._processor.is_argmax_invariant())
         self._updates = RowUpdates()
@@ -204,17 +209,3 @@ def check_vocabulary(cls: type[Any], params: SamplingParams, vocab_size: int) ->
     for key, name in declared.keys().items():
         if name in declared.token_id_fields():
             check_ids(f"{cls.__qualname__}: {key}", getattr(parsed, name), vocab_size)
-
-
-def configuration(
-    vocab_size: int, device: torch.device, rows: int, longest: int = _LONGEST, tokenizer: Any = None
-) -> Config:
-    """Make the ``vllm_config`` for a processor's constructor; ``longest`` becomes its ``max_model_len``."""
-    model = ModelConfig(longest, vocab_size, SimpleNamespace(vocab_size=vocab_size, eos_token_id=None))
-    if tokenizer is not None:
-        model.lpkit_tokenizer = tokenizer
-        model.skip_tokenizer_init = False
-        model.hf_config.eos_token_id = getattr(tokenizer, "eos_token_id", None)
-    return Config(
-        SchedulerConfig(rows, max_num_batched_tokens=rows, async_scheduling=False), model, DeviceConfig(device)
-    )

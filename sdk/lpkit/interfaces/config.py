@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -116,3 +117,94 @@ class Config:
     def max_concurrent_batches(self) -> int:
         """Number of steps in flight at once on the V2 runner."""
         return self.parallel_config.pipeline_parallel_size + self.scheduler_config.async_scheduling
+
+    def speculate(self, most: int, *, adaptive: bool = False) -> None:
+        """Enable drafts, at most ``most`` per request and step; adaptive: fewer may be verified than were scheduled."""
+        # The method must suit the other settings, or vLLM refuses it.
+        if adaptive:
+            speculative = SpeculativeConfig(most, "dspark", MODEL_NAME, None, None, enable_adaptive_verification=True)
+        else:
+            method = "ngram_gpu" if self.scheduler_config.async_scheduling else "ngram"
+            speculative = SpeculativeConfig(most, method, method)
+        self.speculative_config = speculative
+
+
+@dataclass(frozen=True)
+class ThinkingMarkers:
+    """Token sequences that begin and end a thought, as vLLM's ``reasoning_config`` resolves them.
+
+    Attributes:
+        start, end: tokens that open a thought, and tokens forced to close it.
+        natural_end: tokens that close it when the model writes them (V2 only); by default ``end``.
+    """
+
+    start: tuple[int, ...]
+    end: tuple[int, ...]
+    natural_end: tuple[int, ...] = ()
+
+    @property
+    def complete(self) -> bool:
+        """True if a thought can begin and end; without both markers there is no budget."""
+        return bool(self.start and self.end)
+
+    def as_config(self) -> SimpleNamespace:
+        """Return the fields of ``vllm_config.reasoning_config`` after vLLM has resolved them; the texts are unknown."""
+        return SimpleNamespace(
+            enabled=self.complete,
+            reasoning_parser="",
+            reasoning_start_str="",
+            reasoning_end_str="",
+            reasoning_start_token_ids=list(self.start),
+            reasoning_end_token_ids=list(self.end),
+            natural_reasoning_end_token_ids=list(self.natural_end or self.end),
+        )
+
+
+def make_config(
+    *,
+    max_num_seqs: int = 8,
+    vocab_size: int = 512,
+    max_model_len: int = 1024,
+    async_scheduling: bool = False,
+    max_num_batched_tokens: int = 8192,
+    eos_token_id: int | None = None,
+    device: str | torch.device = "cpu",
+    thinking: ThinkingMarkers | None = None,
+    tokenizer: Any = None,
+    hf_config: Mapping[str, Any] | None = None,
+) -> Config:
+    """Make the ``vllm_config`` for a processor's constructor.
+
+    Args:
+        max_num_seqs: most requests in the batch.
+        vocab_size: columns of the logits.
+        max_model_len: most tokens of a request.
+        async_scheduling: value in the scheduler configuration.
+        max_num_batched_tokens: tokens fed per step.
+        eos_token_id: the end-of-sequence token; None: the tokenizer's, if it has one.
+        device: of the engine.
+        thinking: the markers of thoughts, or None.
+        tokenizer: for ``lpkit.tokenizer``: a tokenizer, its folder, or a function that makes a tokenizer.
+        hf_config: further fields of the model's configuration.
+
+    Returns:
+        A small part of vLLM's ``VllmConfig`` with the same attribute names; picklable.
+    """
+    fields = {
+        "vocab_size": vocab_size,
+        "eos_token_id": getattr(tokenizer, "eos_token_id", None) if eos_token_id is None else eos_token_id,
+        "max_position_embeddings": max_model_len,
+        "model_type": "llama",
+        **(hf_config or {}),
+    }
+    model = ModelConfig(max_model_len, vocab_size, SimpleNamespace(**fields), skip_tokenizer_init=tokenizer is None)
+    if isinstance(tokenizer, str):
+        model.tokenizer = tokenizer
+    else:
+        model.lpkit_tokenizer = tokenizer
+    return Config(
+        SchedulerConfig(max_num_seqs, max_num_batched_tokens, async_scheduling),
+        model,
+        DeviceConfig(torch.device(device)),
+        reasoning_config=None if thinking is None else thinking.as_config(),
+    )

@@ -101,7 +101,7 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
     def _in_use(self) -> bool:
         """True if a request may use the processor. On V2, which does not say when a request leaves, it is True until
         another request takes the slot."""
-        return self._v1.in_use if self._v1 is not None else self._v2 is not None and self._v2.in_use
+        return bool(self._binding.in_use)
 
     def __setattr__(self, name: str, value: object) -> None:
         if name in self._declared_columns:

@@ -7,8 +7,7 @@ import reprlib
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import UnionType
-from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_origin
+from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
 import pydantic
 from pydantic import BaseModel, ConfigDict, Field
@@ -16,7 +15,7 @@ from pydantic_core import from_json, to_json
 
 from lpkit._nearest import suggest
 from lpkit.portable.token_ids import INT64_MAX, INT64_MIN, is_token_id
-from lpkit.portable.words import check_word_fields
+from lpkit.portable.words import check_word_fields, unwrapped
 
 Self = TypeVar("Self", bound="Params")
 
@@ -228,7 +227,7 @@ def _facts_of(cls: type[Params]) -> _ParsingFacts:
 
 def _most(field: Any) -> int:
     """Return the most items that a field's declaration admits; those of a set are counted when it is made."""
-    annotation = _unwrap(field.annotation)
+    annotation, _ = unwrapped(field.annotation)
     if (get_origin(annotation) or annotation) in (set, frozenset):
         return _MOST_ITEMS
     return min((item.max_length for item in field.metadata if hasattr(item, "max_length")), default=_MOST_ITEMS)
@@ -248,23 +247,13 @@ def _head(value: Any) -> Any:
     return [_head(item) for item in value[:_MOST_SHOWN]] if isinstance(value, list) else value
 
 
-def _unwrap(annotation: Any) -> Any:
-    """Return ``bool`` for ``bool | None`` and for ``Annotated[bool, ...]``."""
-    if get_origin(annotation) is Annotated:
-        return _unwrap(get_args(annotation)[0])
-    if get_origin(annotation) in (typing.Union, UnionType):
-        options = [option for option in get_args(annotation) if option is not type(None)]
-        return _unwrap(options[0]) if len(options) == 1 else annotation
-    return annotation
-
-
 def _bools(annotation: Any) -> Bools:
-    annotation = _unwrap(annotation)
+    annotation, _ = unwrapped(annotation)
     if annotation is bool:
         return "one"
     elements = [part for part in get_args(annotation) if part is not Ellipsis]
-    held = get_origin(annotation) in (list, tuple, set, frozenset) and all(_unwrap(part) is bool for part in elements)
-    return "many" if held else "none"
+    collection = get_origin(annotation) in (list, tuple, set, frozenset)
+    return "many" if collection and all(unwrapped(part)[0] is bool for part in elements) else "none"
 
 
 def _not_json(given: Mapping[str, Any]) -> ValueError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import typing
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from types import UnionType
 from typing import Annotated, Any, NamedTuple, TypeVar, get_args, get_origin
 
@@ -104,7 +104,7 @@ def word_fields(params: type[BaseModel], keys: dict[str, str]) -> list[WordField
     for key, name in keys.items():
         where = f"{params.__qualname__}.{name}"
         field = params.model_fields[name]
-        annotation, metadata = _unwrapped(field.annotation, list(field.metadata))
+        annotation, metadata = unwrapped(field.annotation, field.metadata)
         if any(item is WordForms for item in metadata):
             raise TypeError(f"{where}: declare lpkit.WordForms(...), not the class")
         marks = [item for item in metadata if isinstance(item, _Words)]
@@ -145,15 +145,15 @@ def check_word_fields(params: type[BaseModel], keys: dict[str, str]) -> None:
             raise TypeError(f"{where}: the default {default!r} is not a tuple of words as declared: {reason}") from None
 
 
-def _unwrapped(annotation: Any, metadata: list[Any]) -> tuple[Any, list[Any]]:
-    """Remove ``Annotated`` and ``| None`` around an annotation, and collect their metadata."""
+def unwrapped(annotation: Any, metadata: Sequence[Any] = ()) -> tuple[Any, Sequence[Any]]:
+    """Remove ``Annotated`` and ``| None`` around an annotation, and put their metadata before ``metadata``."""
     if get_origin(annotation) is Annotated:
         inner, *said = get_args(annotation)
-        return _unwrapped(inner, [*said, *metadata])
+        return unwrapped(inner, [*said, *metadata])
     if get_origin(annotation) in (typing.Union, UnionType):
         options = [option for option in get_args(annotation) if option is not type(None)]
         if len(options) == 1:
-            return _unwrapped(options[0], metadata)
+            return unwrapped(options[0], metadata)
     return annotation, metadata
 
 

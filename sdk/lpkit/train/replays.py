@@ -9,12 +9,12 @@ import torch
 
 from lpkit.bridging.row_updates import RowUpdates
 from lpkit.history.on_host import V1Row
+from lpkit.interfaces.config import make_config
 from lpkit.portable.admission import AdmissionError
 from lpkit.portable.base import raise_from_admission
 from lpkit.runtime.batch.context import V2Row, make_context
 from lpkit.runtime.batch.request import Request
 from lpkit.runtime.batch.slots import V2Slots
-from lpkit.runtime.engine.config import make_config
 from lpkit.runtime.sampler.options import RowOptions, has_penalties, is_greedy
 from lpkit.runtime.sampler.v1_sampler import V1Sampler
 from lpkit.runtime.sampler.v2_sampler import V2Sampler
@@ -149,7 +149,6 @@ def _made(cls: type[Any], batch: Batch, size: int, tokenizer: Any, *others: Any)
         vocab_size=batch.vocab_size,
         max_model_len=batch.longest,
         device=batch.rows.device,
-        eos_token_id=getattr(tokenizer, "eos_token_id", None),
         tokenizer=tokenizer,
     )
     processor = cls(config, *others)

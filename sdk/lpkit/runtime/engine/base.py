@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Container, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
+from lpkit.interfaces.config import ThinkingMarkers, make_config
 from lpkit.runtime.batch.device import pick_device
 from lpkit.runtime.batch.logits import LogitsSource
 from lpkit.runtime.batch.request import Request
-from lpkit.runtime.engine.config import make_config
 from lpkit.runtime.engine.results import StepResult, StepRow
-
-if TYPE_CHECKING:
-    from lpkit.runtime.sampler.thinking import ThinkingMarkers
 
 
 class Order(NamedTuple):

@@ -10,7 +10,6 @@ from lpkit.runtime.batch.logits import LogitsSource
 from lpkit.runtime.batch.request import Request
 from lpkit.runtime.batch.slots import V2Slots
 from lpkit.runtime.engine.base import Engine, Order, build
-from lpkit.runtime.engine.config import speculate
 from lpkit.runtime.engine.results import StepResult, StepRow
 from lpkit.runtime.sampler.v2_sampler import V2Sampler
 from lpkit.v2 import LogitsContext, LogitsProcessor
@@ -38,7 +37,7 @@ class V2Engine(Engine):
     ) -> None:
         super().__init__(source, **options)
         if num_speculative_tokens:
-            speculate(self.config, num_speculative_tokens)
+            self.config.speculate(num_speculative_tokens)
         self.slots = V2Slots(self.max_num_seqs, self.max_model_len, self.device, vocab_size=self.vocab_size)
         self.num_speculative_tokens = num_speculative_tokens
         self._rejected: dict[str, int] = {}  # drafts of the last step that the host does not know yet

@@ -8,45 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import SimpleNamespace
 
 import torch
 
+from lpkit.interfaces.config import ThinkingMarkers
 from lpkit.v1 import BatchUpdate, MoveDirectionality
 
 FORCED = 1e9
 """Logit that the engines write at the forced token."""
-
-
-@dataclass(frozen=True)
-class ThinkingMarkers:
-    """Token sequences that begin and end a thought, as vLLM's ``reasoning_config`` resolves them.
-
-    Attributes:
-        start, end: tokens that open a thought, and tokens forced to close it.
-        natural_end: tokens that close it when the model writes them (V2 only); by default ``end``.
-    """
-
-    start: tuple[int, ...]
-    end: tuple[int, ...]
-    natural_end: tuple[int, ...] = ()
-
-    @property
-    def complete(self) -> bool:
-        """True if a thought can begin and end; without both markers there is no budget."""
-        return bool(self.start and self.end)
-
-    def as_config(self) -> SimpleNamespace:
-        """Return the fields of ``vllm_config.reasoning_config`` after vLLM has resolved them; the texts are unknown."""
-        return SimpleNamespace(
-            enabled=self.complete,
-            reasoning_parser="",
-            reasoning_start_str="",
-            reasoning_end_str="",
-            reasoning_start_token_ids=list(self.start),
-            reasoning_end_token_ids=list(self.end),
-            natural_reasoning_end_token_ids=list(self.natural_end or self.end),
-        )
 
 
 def last_occurrence(ids: Sequence[int], wanted: Sequence[int]) -> int:

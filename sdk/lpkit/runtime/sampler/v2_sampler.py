@@ -11,11 +11,12 @@ import numpy.typing as npt
 import torch
 
 from lpkit import v2
+from lpkit.interfaces.config import ThinkingMarkers
 from lpkit.runtime.batch.request import Request
 from lpkit.runtime.sampler import stages
 from lpkit.runtime.sampler.options import RowOptions, has_biases, has_penalties
 from lpkit.runtime.sampler.results import Observer, Sampled, Stage, run
-from lpkit.runtime.sampler.thinking import ThinkingMarkers, force, forced_token
+from lpkit.runtime.sampler.thinking import force, forced_token
 from lpkit.sampling_params import SamplingParams
 from lpkit.v2 import LogitsContext
 
