@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
@@ -180,28 +181,14 @@ class Bridged(v1.LogitsProcessor, v2.LogitsProcessor):
         if last - first != len(index):
             where = self._where(index, logits.device)
             part = logits.index_select(0, where)
-            return logits.index_copy_(0, where, self._edit(part))
+            return logits.index_copy_(0, where, edited_divided(self._wrapped.apply, part, self._scale))
         part = logits[first:last]
-        edited = self._edit(part)
+        edited = edited_divided(self._wrapped.apply, part, self._scale)
         if len(index) == logits.shape[0]:
             return edited
         if edited is not part:
             part.copy_(edited)
         return logits
-
-    def _edit(self, logits: torch.Tensor) -> torch.Tensor:
-        """Return the V1 instance's result. A class of V1's sampling stage sees logits divided by the temperature."""
-        scale = self._scale
-        if scale is None:
-            return self._wrapped.apply(logits)
-        edited = self._wrapped.apply(logits / scale)
-        # Unchanged values are restored exactly: x / t * t is not always x.
-        again = logits / scale
-        unchanged = edited == again
-        if logits.requires_grad:
-            return torch.where(unchanged, logits, edited * scale)
-        torch.mul(edited, scale, out=again)
-        return torch.where(unchanged, logits, again, out=logits)
 
     @staticmethod
     def _temperatures(rows: list[V1Row], device: torch.device) -> torch.Tensor | None:
@@ -214,6 +201,23 @@ class Bridged(v1.LogitsProcessor, v2.LogitsProcessor):
         if self._gathered is None or self._gathered[0] != index:
             self._gathered = (index, sent(torch.tensor(index), device))
         return self._gathered[1]
+
+
+def edited_divided(
+    apply: Callable[[torch.Tensor], torch.Tensor], logits: torch.Tensor, scale: torch.Tensor | None
+) -> torch.Tensor:
+    """Apply a V1 class to logits divided by temperatures ``[rows, 1]``, as its sampling stage sees them, and multiply
+    the result; None: the class sees ``logits``. May edit ``logits``."""
+    if scale is None:
+        return apply(logits)
+    edited = apply(logits / scale)
+    # Unchanged values are restored exactly: x / t * t is not always x.
+    again = logits / scale
+    unchanged = edited == again
+    if logits.requires_grad:
+        return torch.where(unchanged, logits, edited * scale)
+    torch.mul(edited, scale, out=again)
+    return torch.where(unchanged, logits, again, out=logits)
 
 
 def _check(cls: type[Bridged]) -> None:

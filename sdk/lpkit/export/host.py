@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from lpkit.bridging.bridged import edited_divided
 from lpkit.bridging.row_updates import RowUpdates
 from lpkit.history.on_host import V1Row
 from lpkit.interfaces.config import Config, make_config
@@ -116,14 +117,7 @@ class ExportHost:
         if update is not None and self.sampling:
             self._set_temperatures([row.params.temperature for row in rows])
         self._processor.update_state(update)
-        before = logits.to(torch.float32)
-        if self._scale is None:
-            edited = self._processor.apply(before.clone() if before is logits else before)
-        else:
-            seen = before / self._scale
-            edited = self._processor.apply(seen.clone())
-            # Unchanged values are restored exactly: x / t * t is not always x.
-            edited = torch.where(edited == seen, before, edited * self._scale)
+        edited = edited_divided(self._processor.apply, logits.to(torch.float32, copy=True), self._scale)
         if self._greedy is not None:  # vLLM ignores edits of this stage for a greedy request
             edited = torch.where(self._greedy, logits, edited)
         result: torch.Tensor = edited.to(logits.dtype)

@@ -5,8 +5,7 @@ For tests, for the conformance suite and for :mod:`lpkit.train`; a plugin must n
 
 from lpkit.interfaces.config import ThinkingMarkers, make_config
 from lpkit.runtime.batch.context import V2Row, make_context
-from lpkit.runtime.batch.device import pick_device
-from lpkit.runtime.batch.logits import LogitsSource
+from lpkit.runtime.batch.logits import LogitsSource, pick_device
 from lpkit.runtime.batch.persistent import V1Batch
 from lpkit.runtime.batch.request import Request
 from lpkit.runtime.batch.slots import V2Slots

@@ -178,12 +178,10 @@ def _by_row(chunk: Sequence[Piece], texts: Sequence[Any], params: Sequence[Sampl
     """Make a request for each row, as the built-in stages see it: with the tokens before the row among its outputs."""
     requests: list[Request] = []
     for number, start, stop in chunk:
-        text, request_params = texts[number], params[number]
-        if has_penalties(request_params) or request_params.bad_words_token_ids or request_params.min_tokens:
-            requests += [
-                Request(str(number), request_params, text.prompt, output_token_ids=text.response[:end])
-                for end in range(start, stop)
-            ]
+        text, options = texts[number], params[number]
+        request = Request(str(number), options, text.prompt)
+        if has_penalties(options) or options.bad_words_token_ids or options.min_tokens:
+            requests += [request.having(text.response[:end]) for end in range(start, stop)]
         else:  # no stage reads the outputs
-            requests += [Request(str(number), request_params, text.prompt)] * (stop - start)
+            requests += [request] * (stop - start)
     return requests

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import torch
 
-from lpkit.runtime.batch.device import pick_device
 from lpkit.runtime.batch.noise import element_hashes, row_hashes
 
 VOCAB_MULTIPLE = 128
@@ -17,6 +16,20 @@ _PART = np.uint64(21)
 _PART_MASK = np.uint64((1 << 21) - 1)
 _BOOST = np.float32(3.0)
 _FAVOUR = np.float32(6.0)
+
+
+def pick_device(device: str | torch.device = "auto") -> torch.device:
+    """Choose a device.
+
+    Args:
+        device: a device, its name, or ``"auto"``.
+
+    Returns:
+        The device; for ``"auto"`` CUDA when a GPU is present, else the CPU.
+    """
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(device)
 
 
 class LogitsSource:

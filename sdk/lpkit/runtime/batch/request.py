@@ -61,6 +61,15 @@ class Request:
         self.output_token_ids: list[int] = list(output_token_ids)
         self.num_computed_tokens = 0
 
+    def having(self, output_token_ids: Sequence[int]) -> Request:
+        """Return a copy with other outputs, of which nothing is computed.
+
+        Args:
+            output_token_ids: copied.
+        """
+        given = self.request_id, self.params, self.prompt_token_ids, self.max_tokens
+        return Request(*given, prompt_len=self.prompt_len, output_token_ids=output_token_ids)
+
     def __repr__(self) -> str:
         return f"Request({self.request_id!r}, prompt={self.prompt_len}, outputs={len(self.output_token_ids)})"
 

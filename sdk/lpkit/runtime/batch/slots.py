@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from lpkit.runtime.batch.buffers import HostBackedTensor, StagedTensor
-from lpkit.runtime.batch.device import pick_device
+from lpkit.runtime.batch.logits import pick_device
 from lpkit.v2 import LogitsProcRequestState
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import torch
 
 from lpkit.interfaces.config import ThinkingMarkers, make_config
-from lpkit.runtime.batch.device import pick_device
-from lpkit.runtime.batch.logits import LogitsSource
+from lpkit.runtime.batch.logits import LogitsSource, pick_device
 from lpkit.runtime.batch.request import Request
 from lpkit.runtime.engine.results import StepResult, StepRow
 

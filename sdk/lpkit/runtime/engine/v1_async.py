@@ -44,14 +44,7 @@ class V1AsyncEngine(V1Engine):
         self._pending: dict[str, int] = {}
 
     def _member(self, request: Request) -> Request:
-        return Request(
-            request.request_id,
-            request.params,
-            request.prompt_token_ids,
-            request.max_tokens,
-            prompt_len=request.prompt_len,
-            output_token_ids=request.output_token_ids,
-        )
+        return request.having(request.output_token_ids)
 
     def _before_sampling(self) -> None:
         if not self._needs_ids():

@@ -123,16 +123,4 @@ class V2Engine(Engine):
         """Return the request as each of its rows sees it: with the drafts before the row among its outputs."""
         request = self.requests[name]
         outputs = request.output_token_ids
-        return [
-            request,
-            *(
-                Request(
-                    name,
-                    request.params,
-                    request.prompt_token_ids,
-                    prompt_len=request.prompt_len,
-                    output_token_ids=[*outputs, *drafts[: n + 1]],
-                )
-                for n in range(len(drafts))
-            ),
-        ]
+        return [request, *(request.having([*outputs, *drafts[: n + 1]]) for n in range(len(drafts)))]

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import torch
 
 from lpkit.interfaces.config import ThinkingMarkers
-from lpkit.v1 import BatchUpdate, MoveDirectionality
+from lpkit.sampling_params import SamplingParams
+from lpkit.v1 import BatchUpdate, process_dict_updates
 
 FORCED = 1e9
 """Logit that the engines write at the forced token."""
@@ -197,23 +198,12 @@ class V1ThinkingBudget:
 
     def sync(self, update: BatchUpdate | None) -> None:
         """Follow the batch: additions, removals and moves."""
-        if update is None:
-            return
-        thoughts = self.thoughts
-        for row in update.removed:
-            thoughts.pop(row, None)
-        for row, params, prompt, _ in update.added:
-            thoughts.pop(row, None)
-            if params.thinking_token_budget is not None:
-                thoughts[row] = Thought.of(prompt, params.thinking_token_budget, self.markers)
-        for source, target, kind in update.moved:
-            taken = thoughts.pop(source, None)
-            if kind is MoveDirectionality.SWAP:
-                back = thoughts.pop(target, None)
-                if back is not None:
-                    thoughts[source] = back
-            if taken is not None:
-                thoughts[target] = taken
+
+        def begun(params: SamplingParams, prompt: list[int] | None, _: list[int]) -> Thought | None:
+            budget = params.thinking_token_budget
+            return None if budget is None else Thought.of(prompt, budget, self.markers)
+
+        process_dict_updates(self.thoughts, update, begun)
 
     def advance(self, outputs: Sequence[Sequence[int]]) -> None:
         """Read the output tokens, by row, before sampling."""
