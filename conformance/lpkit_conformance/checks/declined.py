@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
+import lpkit
 from lpkit.portable import admission
 
 from lpkit_conformance.instruments.author_lines import location_of
@@ -15,12 +17,14 @@ from lpkit_conformance.instruments.author_lines import location_of
 
 @contextmanager
 def watched(anyones: bool = False) -> Iterator[list[BaseException]]:
-    """Collect the exceptions that made the SDK decline a request within the context, with an author's line or any."""
+    """Collect the exceptions that made the SDK decline a request: of an author's line or of a column, or any."""
+    writes = lpkit.LogitsProcessor.admit.__code__
     found: list[BaseException] = []
 
     def note(*_: Any, **__: Any) -> None:
         error = sys.exc_info()[1]
-        if error is not None and (anyones or location_of(error)):
+        frames = traceback.walk_tb(error and error.__traceback__)
+        if error is not None and (anyones or location_of(error) or any(frame.f_code is writes for frame, _ in frames)):
             found.append(error)
 
     with mock.patch.multiple(admission.logger, exception=note, warning=note):

@@ -159,7 +159,7 @@ class LP113(Check):
                 driver.begin([last] if last else [], [request])
             last = request.request_id
             for error in errors:
-                raise _declined(kind, error)
+                raise _declined(subject, kind, error)
         if None in answers and not any(answers):
             raise Failed(
                 "`admit` returns None: lpkit serves every request without the plugin",
@@ -173,7 +173,7 @@ class LP113(Check):
             tried += served.refusal is None
             if served.declined and (served.too_long or not isinstance(served.declined, ValueError)):
                 fix = advice.fix("too long", self.code) if served.too_long else ""
-                raise _declined(f"a request with {served.argument}", served.declined, fix)
+                raise _declined(subject, f"a request with {served.argument}", served.declined, fix)
         return f"{tried} requests"
 
     @staticmethod
@@ -192,7 +192,7 @@ class LP113(Check):
                 yield f"a request without prompt ids {use}", runtime.Request("embeds", params, None, prompt_len=5)
 
 
-def _declined(kind: str, error: BaseException, fix: str = "") -> Failed:
+def _declined(subject: Subject, kind: str, error: BaseException, fix: str = "") -> Failed:
     raised = f"{type(error).__name__}: {error}"[:300]
     cause, known = exceptions.read(type(error).__name__, str(error))
     return Failed(
@@ -202,7 +202,7 @@ def _declined(kind: str, error: BaseException, fix: str = "") -> Failed:
         raised,
         cause=cause or "lpkit logs the exception and serves the request without the plugin",
         fix=fix or known,
-        location=location_of(error),
+        location=location_of(error) or findings.own_line(subject.plugin.cls, "Params"),
     )
 
 

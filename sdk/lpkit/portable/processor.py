@@ -111,7 +111,7 @@ class LogitsProcessor(PortableProcessor):
             True to process the request's rows, False if it does not use the processor.
 
         Raises:
-            ValueError: a column does not take a value; the message names the column.
+            TypeError, ValueError, OverflowError: a column does not take a value; the message names the column.
         """
         for name, item in self._of_params.items():
             value = getattr(request.params, name)
@@ -119,7 +119,7 @@ class LogitsProcessor(PortableProcessor):
                 try:
                     item[request.slot] = value
                 except (TypeError, ValueError, OverflowError) as error:
-                    raise ValueError(f"column {name}: {error}") from error
+                    raise type(error)(f"column {name}: {error}") from error
         return True
 
     def process(self, logits: torch.Tensor, rows: Rows) -> torch.Tensor:

@@ -44,10 +44,6 @@ class ListsWithoutLimit(lpkit.LogitsProcessor):
 
     tokens = lpkit.ragged(torch.int64)
 
-    def admit(self, request: lpkit.Request) -> bool:
-        self.tokens[request.slot] = request.params.tokens
-        return True
-
     def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
         logits[self.tokens[rows]] = logits[self.tokens[rows]] - 5.0
 
