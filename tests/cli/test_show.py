@@ -142,7 +142,8 @@ def test_a_saved_failure_is_shown_with_the_tokens_of_the_row_that_differs_until_
         (("mine", "--compare", "bias="), "--compare takes NAME=A,B"),
         (("mine", "--engine", "vllm"), "needs a vLLM that works"),
         (("mine", "--compare", "bias"), "no installed logits processor is named 'bias'"),
-        (("mine", "--trace", "x.json"), "the file of --trace names its processor"),
+        (("mine", "--trace", "x.json"), "the file of --trace holds its processor and its request: omit targets"),
+        (("--trace", "x.json", "--seed", "3", "--engine", "vllm", "--case", "{}"), "omit --seed, --engine\n"),
     ],
 )
 def test_what_cannot_be_shown_is_one_line_and_writes_no_page(

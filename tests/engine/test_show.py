@@ -10,7 +10,7 @@ import pytest
 from lpkit.loading import resolve_target
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.show.model import Toy
-from lpkit_conformance.show.playing import Part, Playing, Processor
+from lpkit_conformance.show.playing import Part, Playing, Processor, ShownRequest
 from lpkit_conformance.show.results import Show
 from lpkit_conformance.show.run import ShowOptions, show
 
@@ -72,8 +72,8 @@ def test_the_distributions_of_a_sampled_request_are_those_of_the_runtime_and_the
     assert shown.problem == "" and len(shown.steps) == 6
     toy = Toy()
     make = resolve_target(target)
-    params = Case({**fields, "seed": 0, "max_tokens": 6}).params
-    run = Playing(runner, toy, params, toy.encode(toy.prompt), {0: Processor("late", make)})
+    case = Case({**fields, "seed": 0, "max_tokens": 6})
+    run = Playing(ShownRequest(runner, toy, case, toy.encode(toy.prompt), [Processor("late", make)]), [0])
     for n, step in enumerate(shown.steps, 1):
         run.step(toy.tokenizer.get_vocab()[step.token])
         final = run.seen[-1][1][0].softmax(-1)

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 from lpkit import train
-from lpkit.sampling_params import SamplingParams
 from lpkit_conformance.engine.beyond_cpu import cut_in_torch
 from lpkit_conformance.engine.process import EngineProcess
 from lpkit_conformance.engine.tiny import EngineSettings
 from lpkit_conformance.engine_checks.asks import Ask
-from lpkit_conformance.show.playing import Part, Playing, Processor
+from lpkit_conformance.settings.cases import Case
+from lpkit_conformance.show.playing import Part, Playing, Processor, ShownRequest
 
 pytestmark = pytest.mark.engine
 
@@ -109,7 +109,7 @@ def test_lpkit_show_looks_at_vllms_distributions_before_and_after_the_stages(nam
     (cls, _, prompt, response, raw), _ = arguments(name, rollout)
     fields = {"max_tokens": 12, "seed": 0, **WANTED[name][1]}
     model: Any = Replayed(rollout.raw[name], len(prompt))
-    run = Playing(rollout.runner, model, lambda: SamplingParams(**fields), prompt, {0: Processor("plugin", cls)})
+    run = Playing(ShownRequest(rollout.runner, model, Case(fields), prompt, [Processor("plugin", cls)]), [0])
     for n, token in enumerate(response):
         _, before = run.step(token)
         after = run.seen[-1][1] if run.seen else before

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from lpkit_conformance.errors import UserError
 
-from lpkit_cli.commands.show import try_
+from lpkit_cli.commands.show import document_text, try_
 
 PolicyFile = Annotated[
     Path | None, typer.Option("--policy", metavar="FILE", help="The operator's file, in place of LPKIT_RULES.")
@@ -52,14 +52,8 @@ def explain(
     from lpkit.rules.policy import Policy
 
     try:
-        read = Policy.load(policy) if policy else Policy.here()
-        text = document
-        if not document.lstrip().startswith(("[", "{")) and document not in read.documents:
-            if not Path(document).is_file():
-                raise UserError(f"{document[:100]!r} is neither JSON, nor a file, nor a document of --policy")
-            text = Path(document).read_text("utf-8")
-        steps = read.steps({"rules": text})
-    except (ValueError, OSError) as error:
+        steps = (Policy.load(policy) if policy else Policy.here()).steps({"rules": document_text(document)})
+    except ValueError as error:
         raise UserError(str(error)) from None
     if not steps:
         typer.echo("no steps: the request is unaffected")

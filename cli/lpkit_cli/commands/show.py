@@ -101,10 +101,8 @@ def show(
         raise UsageError(f"--host {host} has no stages of its own: {' and '.join(RUNNER_HOSTS)} are shown")
     if out == json_file == Path("-"):
         raise UsageError("only one of --out and --json can be standard output")
-    if trace is not None and (targets or rules or compare):
-        raise UsageError("the file of --trace names its processor: omit targets, --rules and --compare")
     options = run.ShowOptions(
-        rules=_text(rules),
+        rules=document_text(rules),
         case=case,
         prompt=prompt,
         host="" if host == "all" else host,
@@ -115,6 +113,11 @@ def show(
         engine=engine is EngineChoice.vllm,
     )
     if trace is not None:
+        plain = vars(run.ShowOptions(case=case, limit=limit))
+        given = ["targets"] * bool(targets) + ["--compare"] * bool(compare) + ["--svg"] * bool(svg)
+        given += [f"--{name}" for name, value in vars(options).items() if value != plain[name]]
+        if given:
+            raise UsageError(f"the file of --trace holds its processor and its request: omit {', '.join(given)}")
         shown = run.show_failure(trace, [case] if case else [], limit)
     else:
         shown = run.compare(targets or (), options, *_values(compare)) if compare else run.show(targets or (), options)
@@ -163,11 +166,10 @@ def _values(compare: str) -> tuple[str, list[Any]]:
     return name, [read(text) for text in values.split(",")]
 
 
-def _text(document: str) -> str:
-    """Return the text of a document; a name of the operator's documents stays."""
-    if document.lstrip().startswith(("[", "{")) or not Path(document).is_file():
-        return document
+def document_text(document: str) -> str:
+    """Return the text of a document: its JSON, or a file of it; a name of the operator's documents stays."""
     try:
-        return Path(document).read_text(encoding="utf-8")
+        is_file = not document.lstrip().startswith(("[", "{")) and Path(document).is_file()
+        return Path(document).read_text(encoding="utf-8") if is_file else document
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{document} cannot be read: {error}") from None
+        raise UsageError(f"{document[:100]} cannot be read: {error}") from None

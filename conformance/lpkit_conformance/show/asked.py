@@ -18,13 +18,13 @@ from lpkit_conformance.settings.cases import Case, knows_field
 from lpkit_conformance.settings.derived import derived_cases
 from lpkit_conformance.settings.hosts import RUNNER_HOSTS, hosts_of
 from lpkit_conformance.show.model import load
-from lpkit_conformance.show.playing import SAMPLING, Lockstep, Processor
+from lpkit_conformance.show.playing import SAMPLING, Processor, ShownRequest
 from lpkit_conformance.subject.plugin import Plugin
 from lpkit_conformance.suite.load_failures import load_failure
 
 
-class Asked:
-    """A job of :mod:`.run`.
+def asked(job: dict[str, Any], standin: bool) -> ShownRequest:
+    """Return the request of a job of :mod:`.run`.
 
     Args:
         job: targets and options.
@@ -33,39 +33,21 @@ class Asked:
     Raises:
         UsageError, CaseError: the request cannot run.
     """
-
-    def __init__(self, job: dict[str, Any], standin: bool) -> None:
-        self.model = load(job["model"])
-        self._plugins = [_plugin(item, standin) for item in job["targets"]]
-        case = Case.parse(job["case"]) if job["case"] else _shared_case(self._plugins, job["targets"], job["like"])
-        text, fields, extra = _changed(job["rules"], case, job["change"])
-        rules = {"rules": text} if text else {}
-        extra = {**extra, **rules}
-        fields = {"seed": job["seed"], **fields, "max_tokens": job["steps"], "extra_args": extra or None}
-        self.case = Case(fields, case.prompt_token_ids)
-        self.host = _host(job["host"], self._plugins)
-        prompt = job["prompt"] or ("" if case.prompt_token_ids else self.model.prompt)
-        self.prompt = [*(self.model.encode(prompt) if prompt else ()), *case.prompt_token_ids]
-        for plugin in self._plugins:
-            if (refusal := plugin.refusal(self.case.params())) is not None:
-                raise CaseError(f"{plugin.target} refuses the request {self.case.text}: {refusal}"[:500])
-        own = [Processor(plugin.target, plugin.cls) for plugin in self._plugins]
-        self.processors = [*(_steps(text, self.case.params()) if text else ()), *own]
-
-    def facts(self) -> dict[str, Any]:
-        """Return what is known before the first step, as fields of :class:`.results.Show`."""
-        return {
-            "model": self.model.name,
-            "toy": self.model.toy,
-            "host": self.host,
-            "case": self.case.text,
-            "prompt": [self.model.text(token) for token in self.prompt],
-            "names": [processor.name for processor in self.processors],
-        }
-
-    def lockstep(self) -> Lockstep:
-        """Return the runs of the request."""
-        return Lockstep(self.host, self.model, self.case.params, self.prompt, self.processors)
+    model = load(job["model"])
+    plugins = [_plugin(item, standin) for item in job["targets"]]
+    given = Case.parse(job["case"]) if job["case"] else _shared_case(plugins, job["targets"], job["like"])
+    text, fields, extra = _changed(job["rules"], given, job["change"])
+    extra = {**extra, **({"rules": text} if text else {})}
+    fields = {"seed": job["seed"], **fields, "max_tokens": job["steps"], "extra_args": extra or None}
+    case = Case(fields, given.prompt_token_ids)
+    host = _host(job["host"], plugins)
+    prompt = job["prompt"] or ("" if case.prompt_token_ids else model.prompt)
+    ids = [*(model.encode(prompt) if prompt else ()), *case.prompt_token_ids]
+    for plugin in plugins:
+        if (refusal := plugin.refusal(case.params())) is not None:
+            raise CaseError(f"{plugin.target} refuses the request {case.text}: {refusal}"[:500])
+    own = [Processor(plugin.target, plugin.cls) for plugin in plugins]
+    return ShownRequest(host, model, case, ids, [*(_steps(text, case.params()) if text else ()), *own])
 
 
 def _plugin(item: dict[str, Any], standin: bool) -> Plugin:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from lpkit_conformance.codec import encode
@@ -19,29 +19,39 @@ def work(parent: Parent) -> None:
     torch.set_num_threads(1)
     judged_with = prepare(job["lost"])
     sys.path[:0] = job["path"]
-    parent.tell("ready", judged_with=judged_with)
+    parent.tell("ready")
     for fields in told(job, judged_with):
         parent.tell("seen", **fields)
 
 
-def told(job: dict[str, Any], judged_with: str) -> Iterator[dict[str, Any]]:
-    """Run a job of :mod:`.run`; yield fields of :class:`.results.Show`, each ``step`` with them."""
+def told(job: dict[str, Any], judged_with: str, runs: Callable[[Any], Any] | None = None) -> Iterator[dict[str, Any]]:
+    """Run a job of :mod:`.run`; yield fields of :class:`.results.Show`, and each ``step``.
+
+    Args:
+        judged_with: the source of vLLM's interfaces.
+        runs: the class that runs the request, with the methods of :class:`.playing.Lockstep`, the default.
+    """
     from lpkit_conformance.errors import UserError
-    from lpkit_conformance.show.asked import Asked
+    from lpkit_conformance.show.asked import asked
+    from lpkit_conformance.show.playing import Lockstep
     from lpkit_conformance.subject.calls import PluginError
 
     try:
-        asked = Asked(job, judged_with.startswith(STANDIN))
-        yield asked.facts()
-        lockstep = asked.lockstep()
-        yield {"plain": [asked.model.text(token) for token in lockstep.plain]}
-        for step in lockstep.steps():
-            yield {"step": encode(step), "notes": lockstep.notes()}
+        shown = asked(job, judged_with.startswith(STANDIN))
+        model = shown.model
+        yield {
+            "judged_with": judged_with,
+            "model": model.name,
+            "toy": model.toy,
+            "host": shown.host,
+            "case": shown.case.text,
+            "prompt": [*map(model.text, shown.prompt)],
+            "names": [processor.name for processor in shown.processors],
+        }
+        run = (runs or Lockstep)(shown)
+        yield {"plain": [*map(model.text, run.plain)]}
+        for step in run.steps():
+            yield {"step": encode(step), "notes": run.notes()}
     except (UserError, PluginError) as error:
-        yield problem(error)
-
-
-def problem(error: Exception) -> dict[str, Any]:
-    """Return an error of the user's or of a processor as fields."""
-    location = getattr(error, "location", "")
-    return {"problem": f"{error}{f' ({location})' if location else ''}"}
+        location = getattr(error, "location", "")
+        yield {"problem": f"{error}{f' ({location})' if location else ''}"}

@@ -1,7 +1,7 @@
 """The same request in a real vLLM on the CPU: its own stages, and its own sampler's choices.
 
 At each step the sampler is called again with the same random numbers, and with processors that pass the logits on. The
-toy speaks in place of the engine's model. :mod:`.run` calls :func:`begin` and :func:`step` in the engine's process.
+toy speaks in place of the engine's model. :mod:`.run` calls :func:`begin` and :func:`event` in the engine's process.
 """
 
 from __future__ import annotations
@@ -9,24 +9,21 @@ from __future__ import annotations
 import sys
 import types
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
 from lpkit import v1, v2
-from lpkit.sampling_params import GREEDY_EPSILON
 
-from lpkit_conformance.codec import encode
 from lpkit_conformance.engine.beyond_cpu import cut_in_torch
 from lpkit_conformance.engine.child import hide_installed, reasoning_config
 from lpkit_conformance.engine.tiny import EngineSettings, TinyEngine, import_vllm
 from lpkit_conformance.engine_checks.asks import Ask
-from lpkit_conformance.errors import UsageError, UserError
+from lpkit_conformance.errors import UsageError
 from lpkit_conformance.explanation.steps import MODEL
 from lpkit_conformance.results import StepView
-from lpkit_conformance.show.asked import Asked
-from lpkit_conformance.show.child import problem
-from lpkit_conformance.show.playing import Part, Processor, Seen, notes_of, step_view
-from lpkit_conformance.subject.calls import PluginError
+from lpkit_conformance.show.child import told
+from lpkit_conformance.show.playing import Part, Processor, Seen, ShownRequest, notes_of, step_view
 from lpkit_conformance.vllm_api.runners import V1, Runner
 
 STAGES = "vLLM's stages"
@@ -36,58 +33,50 @@ _state: dict[str, Iterator[dict[str, Any]]] = {}
 
 
 def begin(runner: Runner, job: dict[str, Any]) -> dict[str, Any]:
-    """Start the engine and return fields of :class:`.results.Show`; ``needs`` alone if another runner is needed."""
+    """Start the engine and return the first fields of :class:`.results.Show`; on another ``host``, nothing starts."""
     torch.set_num_threads(1)
     version = import_vllm()
     sys.path[:0] = job["path"]
-    try:
-        asked = Asked(job, standin=False)
-        if asked.host != runner:
-            return {"needs": asked.host}
-        hide_installed()
-        played = _Played(runner, asked, job["model"])
-        _state["steps"] = played.steps()
-        plain = tuple(map(asked.model.text, played.plain()))
-    except (UserError, PluginError) as error:
-        return problem(error)
-    return {**asked.facts(), "judged_with": f"a real vLLM {version}", "plain": plain}
+    events = _state["events"] = told(job, f"a real vLLM {version}", partial(_Played, runner, job["model"]))
+    first = next(events)
+    return first if first.get("host", runner) != runner else {**first, **next(events, {})}
 
 
-def step() -> dict[str, Any] | None:
-    """Return the next step and the notes, or a problem; None after the last step."""
-    try:
-        return next(_state["steps"], None)
-    except (UserError, PluginError) as error:
-        return problem(error)
+def event() -> dict[str, Any] | None:
+    """Return the next step, or a problem; None after the last."""
+    return next(_state["events"], None)
 
 
 class _Played:
-    """The request in an engine.
+    """A request in an engine, as :class:`.playing.Lockstep` has it.
 
     Args:
         runner: of the engine.
-        asked: the request.
         path: of the model; empty: the toy.
+        shown: the request.
+
+    Attributes:
+        plain: the reply without processors.
     """
 
-    def __init__(self, runner: Runner, asked: Asked, path: str) -> None:
-        self._runner, self._asked, self._model = runner, asked, asked.model
-        self._every = frozenset(range(len(asked.processors)))
+    def __init__(self, runner: Runner, path: str, shown: ShownRequest) -> None:
+        self._runner, self._shown, self._model = runner, shown, shown.model
+        self._every = frozenset(range(len(shown.processors)))
         self._passing: frozenset[int] = frozenset()
         self._looking = False
         self._tokens: list[int] = []
         self._seen: Seen = []
         self._steps: list[StepView] = []
         self._parts: dict[int, Part] = {}
-        room = len(asked.prompt) + (asked.case.fields["max_tokens"]) + 1
         extra: dict[str, Any] = {"model": path} if path else {}
         if (markers := self._model.thinking) is not None:
             extra["reasoning_config"] = reasoning_config({"start": markers.start, "end": markers.end})
         # The tiny model's rows are a multiple of 128 tokens wide; those that the toy lacks are impossible.
         width = self._model.vocab_size if path else -(-self._model.vocab_size // 128) * 128
         mode = "processed_logits"
-        settings = EngineSettings(runner, 1, room, width, logprobs_mode=mode, extra=extra, exact=True)
-        classes = [self._class(number, processor) for number, processor in enumerate(asked.processors)]
+        settings = EngineSettings(runner, 1, shown.room, width, logprobs_mode=mode, extra=extra, exact=True)
+        hide_installed()
+        classes = [self._class(number, processor) for number, processor in enumerate(shown.processors)]
         self._engine = TinyEngine(settings, classes)
         sampler = self._engine.model_runner.sampler
         if runner == V1:
@@ -95,32 +84,29 @@ class _Played:
         else:
             cut_in_torch(self._engine)
             self._tap_v2(sampler)
-
-    def plain(self) -> list[int]:
-        """Return the reply without processors."""
-        self._passing = self._every
         self._submit("plain")
         while self._engine.busy:
             self._engine.step()
         self._engine.step()  # tells the runner that the request has finished
-        return self._tokens
+        self.plain = self._tokens
 
-    def steps(self) -> Iterator[dict[str, Any]]:
-        """Yield the steps of the reply, each with the notes so far."""
+    def steps(self) -> Iterator[StepView]:
+        """Yield the steps of the reply."""
         self._looking = True
         self._submit("shown")
-        greedy = self._asked.case.params().temperature < GREEDY_EPSILON
         while self._engine.busy:
             self._engine.step()
-            for view in self._steps:
-                parts = [self._parts[number] for number in sorted(self._parts)]
-                yield {"step": encode(view), "notes": notes_of(parts, greedy)}
+            yield from self._steps
             self._steps.clear()
+
+    def notes(self) -> tuple[str, ...]:
+        """Return for each processor why it leaves the request to itself, as far as is known."""
+        return notes_of([self._parts[number] for number in sorted(self._parts)], self._shown.greedy)
 
     def _submit(self, name: str) -> None:
         self._tokens = []
-        params = {"ignore_eos": False, **self._asked.case.fields}
-        if (error := self._engine.submit(Ask(name, tuple(self._asked.prompt), params))) is not None:
+        params = {"ignore_eos": False, **self._shown.case.fields}
+        if (error := self._engine.submit(Ask(name, tuple(self._shown.prompt), params))) is not None:
             raise UsageError(f"vLLM refuses the request: {error}")
 
     def _class(self, number: int, processor: Processor) -> type:
@@ -206,5 +192,5 @@ class _Played:
     def _raw(self, logits: torch.Tensor) -> torch.Tensor:
         if not self._model.toy:
             return logits.float().clone()
-        row = self._model.logits([*self._asked.prompt, *self._tokens])
+        row = self._model.logits([*self._shown.prompt, *self._tokens])
         return torch.nn.functional.pad(row, (0, logits.shape[1] - len(row)), value=-torch.inf).unsqueeze(0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ from lpkit_conformance.checks.declined import watched
 from lpkit_conformance.explanation.steps import MODEL, likeliest, stage_view
 from lpkit_conformance.hosts import parts_of
 from lpkit_conformance.results import StepView
+from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.show.model import LanguageModel
 from lpkit_conformance.subject.calls import calling, checked
 
@@ -131,40 +132,57 @@ class _Source(LogitsSource):
         ).clone()
 
 
-class Playing:
-    """The request in an engine of its own.
+class ShownRequest(NamedTuple):
+    """A request, and all that serves it.
 
-    Args:
+    Attributes:
         host: the runner.
         model: what it speaks.
-        params: returns the request's parameters.
+        case: the request's SamplingParams.
         prompt: its tokens.
-        processors: those that take part, by their index.
+        processors: in the order of loading.
     """
 
-    def __init__(
-        self,
-        host: str,
-        model: LanguageModel,
-        params: Callable[[], SamplingParams],
-        prompt: Sequence[int],
-        processors: Mapping[int, Processor],
-    ) -> None:
-        self._request = Request("shown", params(), list(prompt), 2**30)
-        room = len(prompt) + (self._request.params.max_tokens or 16) + 1
+    host: str
+    model: LanguageModel
+    case: Case
+    prompt: Sequence[int]
+    processors: Sequence[Processor]
+
+    @property
+    def greedy(self) -> bool:
+        """True if no random number chooses its tokens."""
+        return self.case.params().temperature < GREEDY_EPSILON
+
+    @property
+    def count(self) -> int:
+        """Tokens of the reply at most."""
+        return self.case.params().max_tokens or 16
+
+    @property
+    def room(self) -> int:
+        """Tokens that an engine for it holds."""
+        return len(self.prompt) + self.count + 1
+
+
+class Playing:
+    """A request in an engine of its own, with the processors of these indexes."""
+
+    def __init__(self, shown: ShownRequest, chosen: Iterable[int]) -> None:
+        self._request = Request("shown", shown.case.params(), list(shown.prompt), 2**30)
         self.seen: Seen = []
 
         def factory(number: int) -> Callable[..., Part]:
-            return lambda *args: Part(number, processors[number], args)
+            return lambda *args: Part(number, shown.processors[number], args)
 
-        self.engine = parts_of(host).engine(
-            [factory(number) for number in processors],
-            _Source(model, self._request),
+        self.engine = parts_of(shown.host).engine(
+            [factory(number) for number in chosen],
+            _Source(shown.model, self._request),
             max_num_seqs=1,
-            max_model_len=room,
-            thinking=model.thinking,
-            tokenizer=model.tokenizer,
-            hf_config={"eos_token_id": min(model.eos, default=None), **model.hf_config},
+            max_model_len=shown.room,
+            thinking=shown.model.thinking,
+            tokenizer=shown.model.tokenizer,
+            hf_config={"eos_token_id": min(shown.model.eos, default=None), **shown.model.hf_config},
         )
         self.parts: list[Part] = self.engine.processors
         self.engine.sampler.observer = lambda stage, logits: self.seen.append((stage, logits.clone()))  # type: ignore[attr-defined]
@@ -185,42 +203,26 @@ class Playing:
 class Lockstep:
     """A request with all processors, without each of them, and without any.
 
-    Args: as of :class:`Playing`.
-
     Attributes:
         plain: the reply without processors.
     """
 
-    def __init__(
-        self,
-        host: str,
-        model: LanguageModel,
-        params: Callable[[], SamplingParams],
-        prompt: Sequence[int],
-        processors: Sequence[Processor],
-    ) -> None:
-        self._model = model
-        self._greedy = params().temperature < GREEDY_EPSILON
-        self._count = params().max_tokens or 16
-        ignore_eos = params().ignore_eos
-        self._stops = {*params().all_stop_token_ids, *(() if ignore_eos else model.eos)}
-        everything = dict(enumerate(processors))
-
-        def run(chosen: Mapping[int, Processor]) -> Playing:
-            return Playing(host, model, params, prompt, chosen)
-
-        alone = run({})
+    def __init__(self, shown: ShownRequest) -> None:
+        self._shown, params = shown, shown.case.params()
+        self._stops = {*params.all_stop_token_ids, *(() if params.ignore_eos else shown.model.eos)}
+        alone = Playing(shown, ())
         self.plain: list[int] = []
-        while len(self.plain) < self._count and not self._stops.intersection(self.plain[-1:]):
+        while len(self.plain) < shown.count and not self._stops.intersection(self.plain[-1:]):
             self.plain.append(alone.step()[0])
-        self._full, self._plain = run(everything), run({})
+        every = range(len(shown.processors))
+        self._full, self._plain = Playing(shown, every), Playing(shown, ())
         # Without the only processor there is none: that run is there already.
-        others = everything if len(processors) > 1 else ()
-        self._without = [run({n: p for n, p in everything.items() if n != left_out}) for left_out in others]
+        others = every if len(every) > 1 else ()
+        self._without = [Playing(shown, (n for n in every if n != left_out)) for left_out in others]
 
     def steps(self) -> Iterator[StepView]:
         """Yield the steps of the reply."""
-        for _ in range(self._count):
+        for _ in range(self._shown.count):
             token, raw = self._full.step()
             plain, _ = self._plain.step(token)
             without = [run.step(token)[0] for run in self._without] or [plain]
@@ -230,11 +232,11 @@ class Lockstep:
 
     def notes(self) -> tuple[str, ...]:
         """Return for each processor why it leaves the request to itself; empty where it does not."""
-        return notes_of(self._full.parts, self._greedy)
+        return notes_of(self._full.parts, self._shown.greedy)
 
     def _view(self, token: int, plain: int, without: Sequence[int], raw: torch.Tensor) -> StepView:
         before = (self._plain.seen or [(MODEL, raw)])[-1][1][0]
-        return step_view(self._model, token, plain, without, [(MODEL, raw), *self._full.seen], before)
+        return step_view(self._shown.model, token, plain, without, [(MODEL, raw), *self._full.seen], before)
 
 
 def notes_of(parts: Iterable[Part], greedy: bool) -> tuple[str, ...]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from lpkit_conformance.codec import decode
 from lpkit_conformance.errors import EngineUnavailable, UsageError
 from lpkit_conformance.instruments.author_lines import location_in
 from lpkit_conformance.processes.supervise import ONE_THREAD, Event, Lost
-from lpkit_conformance.results import StepView, label_of
+from lpkit_conformance.results import label_of
 from lpkit_conformance.settings import project as projects
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.project import Project, entry_points_of
@@ -57,12 +56,6 @@ class ShowOptions:
     like: str = ""
 
 
-@dataclass
-class _Taken:
-    show: Show
-    steps: list[StepView]
-
-
 def show(targets: Sequence[Any], options: ShowOptions, folder: Path | None = None, judged_with: str = "") -> Show:
     """Run a request with the targets and without them.
 
@@ -87,42 +80,44 @@ def show(targets: Sequence[Any], options: ShowOptions, folder: Path | None = Non
         "path": [folder for own in owned[:1] if own for folder in own.import_path],
         **{key: value for key, value in asdict(options).items() if key != "limit"},
     }
-    shown = Show(judged_with=judged_with, seed=options.seed, names=tuple(target["name"] for target in job["targets"]))
-    taken = _Taken(shown, [])
+    events: list[Event] = []
     try:
         if judged_with:
-            for fields in told(job, judged_with):
-                _take(taken, fields)
+            events.extend(told(job, judged_with))
         elif options.engine:
-            _on_engine(taken, job, options)
+            _on_engine(job, options, events.append)
         else:
-            run_child(CHILD, job, partial(_take, taken), options.limit, ONE_THREAD)
+            run_child(CHILD, job, events.append, options.limit, ONE_THREAD)
     except Lost as loss:
         location = location_in(loss.stacks)
-        problem = f"{loss.what}{f' ({location})' if location else ''}{loss.last_words}"
-        taken.show = replace(taken.show, problem=problem)
-    if not taken.show.model:
-        raise UsageError(taken.show.problem)
-    return replace(taken.show, steps=tuple(taken.steps))
+        events.append({"problem": f"{loss.what}{f' ({location})' if location else ''}{loss.last_words}"})
+    fields = {name: value for event in events for name, value in event.items()}
+    steps = [event["step"] for event in events if "step" in event]
+    shown = decode(Show, {"seed": options.seed, **fields, "steps": steps})
+    if not shown.model:
+        raise UsageError(shown.problem)
+    return shown
 
 
-def _on_engine(taken: _Taken, job: dict[str, Any], options: ShowOptions) -> None:
-    """Take the request from a real vLLM, on the runner that was asked for or that the processors need."""
+def _on_engine(job: dict[str, Any], options: ShowOptions, take: Callable[[Event], None]) -> None:
+    """Take the events of a real vLLM, on the runner that was asked for or that the processors need."""
     from lpkit_conformance.engine.checking import require_vllm
     from lpkit_conformance.engine.losses import short
     from lpkit_conformance.engine.process import EngineProcess, ProcessLost
     from lpkit_conformance.engine.tiny import EngineError
 
     require_vllm()
-    runner: Runner | None = V1 if options.host == V1 else V2
+    runner: Runner = V1 if options.host == V1 else V2
+    needed: Runner | None = None
     try:
-        while runner is not None:
+        while needed != runner:
+            runner = needed or runner
             with EngineProcess(runner) as process:
                 event = process.call(f"{ENGINE}:begin", runner, job)
-                runner = event.get("needs")
-                while event and runner is None:
-                    _take(taken, event)
-                    event = None if taken.show.problem else process.call(f"{ENGINE}:step", timeout=options.limit)
+                needed = event.get("host", runner)
+                while event and needed == runner:
+                    take(event)
+                    event = process.call(f"{ENGINE}:event", timeout=options.limit)
     except ProcessLost as error:
         raise error.loss from None
     except EngineError as error:
@@ -187,11 +182,3 @@ def _target(target: Any, own: Project | None) -> dict[str, Any]:
     spec = own.entry_points.get(target, target) if own else target
     name = target if isinstance(target, str) else target.__name__
     return {"name": name, "spec": spec, "case": own.cases[0] if own and own.cases else {}}
-
-
-def _take(taken: _Taken, event: Event) -> None:
-    event.pop("event", None)
-    if step := event.pop("step", None):
-        taken.steps.append(decode(StepView, step))
-    fields: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in event.items()}
-    taken.show = replace(taken.show, **fields)

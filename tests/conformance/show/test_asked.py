@@ -7,7 +7,8 @@ from typing import Any
 import lpkit
 import pytest
 from lpkit_conformance.errors import UserError
-from lpkit_conformance.show.asked import Asked
+from lpkit_conformance.show.asked import asked as read
+from lpkit_conformance.show.playing import ShownRequest
 
 
 class Bias(lpkit.LogitsProcessor):
@@ -26,10 +27,10 @@ class Gain(Bias):
 BIAS, GAIN = (f"{__file__}:{name}" for name in ("Bias", "Gain"))
 
 
-def asked(*targets: tuple[str, Any], **options: Any) -> Asked:
+def asked(*targets: tuple[str, Any], **options: Any) -> ShownRequest:
     defaults = {"rules": "", "case": "", "prompt": "", "host": "", "steps": 8, "seed": 3, "model": "", "like": ""}
     named = [{"name": spec.rpartition(":")[2], "spec": spec, "case": case} for spec, case in targets]
-    return Asked({**defaults, "change": None, **options, "targets": named}, standin=False)
+    return read({**defaults, "change": None, **options, "targets": named}, standin=False)
 
 
 @pytest.mark.parametrize(
@@ -50,7 +51,7 @@ def test_several_targets_share_a_request_with_the_arguments_of_each() -> None:
     found = asked((BIAS, {"extra_args": {"bias": 2}, "temperature": 0.5}), (GAIN, {"extra_args": {"gain": 3}}))
     assert found.case.fields["extra_args"] == {"bias": 2, "gain": 3}
     assert (found.case.fields["temperature"], found.case.fields["max_tokens"], found.case.fields["seed"]) == (0.5, 8, 3)
-    assert found.host == "v2" and found.facts()["names"] == ["Bias", "Gain"]
+    assert found.host == "v2" and [processor.name for processor in found.processors] == ["Bias", "Gain"]
 
 
 def test_a_processor_that_is_compared_gets_the_other_request_and_keeps_its_own_arguments() -> None:

@@ -9,9 +9,9 @@ from typing import Any
 import lpkit
 import pytest
 import torch
-from lpkit.sampling_params import SamplingParams
+from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.show.model import Toy
-from lpkit_conformance.show.playing import Lockstep, Processor
+from lpkit_conformance.show.playing import Lockstep, Processor, ShownRequest
 from lpkit_conformance.show.results import Show
 
 MODEL = Toy()
@@ -90,7 +90,7 @@ def played(*classes: type, host: str = "v2", count: int = 24, **fields: Any) -> 
     """Return what is shown of a request with these processors."""
     fields = {"extra_args": {"harm_at": 3, "harm_token": 4}, "max_tokens": count, "seed": 0, **fields}
     processors = [Processor(cls.__name__, cls) for cls in classes]
-    played = Lockstep(host, MODEL, lambda: SamplingParams(**fields), MODEL.encode(MODEL.prompt), processors)
+    played = Lockstep(ShownRequest(host, MODEL, Case(fields), MODEL.encode(MODEL.prompt), processors))
     steps = tuple(played.steps())
     names = tuple(processor.name for processor in processors)
     return Show(names=names, notes=played.notes(), steps=steps, plain=tuple(map(MODEL.text, played.plain)))
@@ -179,9 +179,9 @@ def test_two_processors_of_which_either_suffices_are_both_shown_to_act() -> None
 
 @pytest.mark.parametrize("host", ["v1", "v2"])
 def test_the_toy_thinks_between_markers_that_the_engine_knows(host: str) -> None:
-    params = SamplingParams(max_tokens=5, seed=0, thinking_token_budget=3)
+    case = Case({"max_tokens": 5, "seed": 0, "thinking_token_budget": 3})
     prompt = MODEL.encode("User: What is two and two?\nAssistant: <think>")
-    steps = tuple(Lockstep(host, MODEL, params.clone, prompt, []).steps())
+    steps = tuple(Lockstep(ShownRequest(host, MODEL, case, prompt, [])).steps())
     assert [step.stages[-1].name for step in steps].index("thinking_token_budget") == 3
     assert steps[3].token == "</think>"
 
