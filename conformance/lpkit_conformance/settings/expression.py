@@ -2,62 +2,41 @@
 
 from __future__ import annotations
 
+import ast
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from lpkit_conformance.errors import UsageError
 
-Matches = Callable[[str], bool]
+_WORD = re.compile(r"[^\s()]+")
+_OPERATORS = frozenset({"and", "or", "not"})
+_GRAMMAR = (ast.BoolOp, ast.boolop, ast.UnaryOp, ast.Not, ast.Name, ast.Load)
 
-_TOKEN = re.compile(r"\s*(?:([()])|([^\s()]+))")
 
-
-def expression(text: str) -> Matches:
+def expression(text: str) -> Callable[[str], bool]:
     """Return True if the expression selects a check, by its code and name in one text.
 
     Raises:
         UsageError: for an expression that does not parse.
     """
-    tokens = [first or second for first, second in _TOKEN.findall(text)]
-    found = _any(tokens, text)
-    if tokens:
-        raise _wrong(text, f"unexpected {tokens[0]!r}")
-    return found
+    words = [word.lower() for word in _WORD.findall(text) if word not in _OPERATORS]
+    names = iter(range(len(words)))
+    source = _WORD.sub(lambda word: word[0] if word[0] in _OPERATORS else f"_{next(names)}", " ".join(text.split()))
+    example = "example: -k 'swap or (LP5 and not drafts)'"
+    try:
+        tree = ast.parse(source, mode="eval").body
+    except SyntaxError as error:
+        raise UsageError(f"-k {text!r}: {error.msg}; {example}") from None
+    if not all(isinstance(node, _GRAMMAR) for node in ast.walk(tree)):  # two words that nothing joins
+        raise UsageError(f"-k {text!r}: and, or and not join words; {example}")
+    return lambda label: _holds(tree, words, label.lower())
 
 
-def _any(tokens: list[str], text: str) -> Matches:
-    parts = [_all(tokens, text)]
-    while tokens[:1] == ["or"]:
-        tokens.pop(0)
-        parts.append(_all(tokens, text))
-    return lambda label: any(part(label) for part in parts)
-
-
-def _all(tokens: list[str], text: str) -> Matches:
-    parts = [_one(tokens, text)]
-    while tokens[:1] == ["and"]:
-        tokens.pop(0)
-        parts.append(_one(tokens, text))
-    return lambda label: all(part(label) for part in parts)
-
-
-def _one(tokens: list[str], text: str) -> Matches:
-    if not tokens:
-        raise _wrong(text, "it ends too early")
-    token = tokens.pop(0)
-    if token == "not":
-        inner = _one(tokens, text)
-        return lambda label: not inner(label)
-    if token == "(":
-        inner = _any(tokens, text)
-        if tokens[:1] != [")"]:
-            raise _wrong(text, "a bracket is not closed")
-        tokens.pop(0)
-        return inner
-    if token in (")", "and", "or"):
-        raise _wrong(text, f"unexpected {token!r}")
-    return lambda label: token.lower() in label.lower()
-
-
-def _wrong(text: str, problem: str) -> UsageError:
-    return UsageError(f"-k {text!r}: {problem}; example: -k 'swap or (LP5 and not drafts)'")
+def _holds(node: ast.expr, words: Sequence[str], label: str) -> bool:
+    if isinstance(node, ast.BoolOp):
+        quantified = all if isinstance(node.op, ast.And) else any
+        return quantified(_holds(part, words, label) for part in node.values)
+    if isinstance(node, ast.UnaryOp):
+        return not _holds(node.operand, words, label)
+    assert isinstance(node, ast.Name)
+    return words[int(node.id[1:])] in label
