@@ -51,21 +51,21 @@ def work(parent: Parent) -> None:
             loaded.append((who, plugin, Case.parse(who["case"])))
         except LoadError as error:
             failure = load_failure(who["spec"], error, judged_with.startswith(STANDIN))
-            parent.tell("unusable", problem=str(failure))
+            parent.tell("unusable", error=str(failure))
             return
         except CaseError as error:
-            parent.tell("unusable", problem=str(error))
+            parent.tell("unusable", error=str(error))
             return
     comparison = BenchPlan(loaded, job, device)
     if not comparison.hosts:
         wanted = " or ".join(job["hosts"])
-        parent.tell("unusable", problem=f"it implements {comparison.interface}, but should be measured on {wanted}")
+        parent.tell("unusable", error=f"it implements {comparison.interface}, but should be measured on {wanted}")
         return
     for who, plugin, case in loaded:
         refusal = plugin.refusal(case.params())
         if refusal is not None:
             said = str(refusal)[:300] or type(refusal).__name__
-            parent.tell("unusable", problem=f"{who['name']} refuses the case {case.text}: {said}")
+            parent.tell("unusable", error=f"{who['name']} refuses the case {case.text}: {said}")
             return
     parent.tell("loaded", interface=comparison.interface, case=loaded[0][2].text)
     effort = Effort(job["seconds"], job["rounds"])

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from lpkit_conformance.bench.budget import OlderBench
-from lpkit_conformance.bench.results import Bench, Point, TargetBench
+from lpkit_conformance.bench.results import Bench, TargetBench
 from lpkit_conformance.codec import decode
 from lpkit_conformance.errors import UsageError
 from lpkit_conformance.instruments.author_lines import location_in
@@ -82,13 +81,6 @@ Tell = Callable[[str], None]
 """Called with what is measured next, and with an empty text after each size; for a terminal."""
 
 
-@dataclass
-class _Measured:
-    bench: TargetBench
-    environment: dict[str, Any] = field(default_factory=dict)
-    current: str = ""
-
-
 def run(
     targets: Sequence[str],
     options: BenchOptions,
@@ -112,13 +104,12 @@ def run(
     found: list[TargetBench] = []
     environment: dict[str, Any] = {}
     for name, job in zip(names, jobs, strict=True):
-        state = _Measured(TargetBench(name))
-        _measure(job, state, tell_of(name), options.limit)
-        found.append(state.bench)
-        environment = environment or state.environment
+        bench, where = _measure(job, tell_of(name), options.limit)
+        found.append(bench)
+        environment = environment or where
     created = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    bench = Bench(tuple(found), {"created": created, **environment}, options.settings)
-    return replace(bench, worse=budget.compare(bench)) if budget else bench
+    whole = Bench(tuple(found), {"created": created, **environment}, options.settings)
+    return replace(whole, worse=budget.compare(whole)) if budget else whole
 
 
 def _job(name: str, own: Project | None, options: BenchOptions) -> dict[str, Any]:
@@ -141,40 +132,33 @@ def _job(name: str, own: Project | None, options: BenchOptions) -> dict[str, Any
     }
 
 
-def _measure(job: dict[str, Any], state: _Measured, tell: Tell, limit: float) -> None:
+def _measure(job: dict[str, Any], tell: Tell, limit: float) -> tuple[TargetBench, dict[str, Any]]:
+    """Return what a child reports as fields of a bench, and its environment."""
+    fields: dict[str, Any] = {"target": job["target"]["name"], "points": [], "label": "", "environment": {}}
+
+    def take(event: Event) -> None:
+        if point := event.pop("point", None):
+            fields["points"].append(point)
+        if point or "label" in event:
+            tell(event.get("label", ""))
+        fields.update(event)
+
     try:
-        run_child(CHILD, job, partial(_take, state, tell), limit, {"OMP_NUM_THREADS": str(job["threads"])})
+        run_child(CHILD, job, take, limit, {"OMP_NUM_THREADS": str(job["threads"])})
     except Lost as loss:
-        state.bench = replace(state.bench, error=_blame(loss, state))
+        fields["error"] = _blame(loss, fields)
+    bench = decode(TargetBench, fields)
+    return replace(bench, error=bench.error or _first_problem(bench)), fields["environment"]
 
 
-def _take(state: _Measured, tell: Tell, event: Event) -> None:
-    kind, bench = event["event"], state.bench
-    if kind == "ready":
-        state.environment = event["environment"]
-        state.bench = replace(bench, judged_with=event["judged_with"])
-    elif kind == "unusable":
-        state.bench = replace(bench, error=event["problem"])
-    elif kind == "loaded":
-        state.bench = replace(bench, interface=event["interface"], case=event["case"])
-    elif kind == "progress":
-        state.current = event["label"]
-        tell(event["label"])
-    elif kind == "point":
-        point = decode(Point, event["point"])
-        state.bench = replace(bench, points=(*bench.points, point), error=_first_problem(point) or bench.error)
-        tell("")
-    elif kind == "done":
-        state.bench = replace(bench, notes=tuple(event["notes"]))
+def _first_problem(bench: TargetBench) -> str:
+    """The reason why the target lacks a number; a missing number of an alternative is not an error."""
+    sides = (side for point in bench.points for side in point.sides if side.kind == "target" and side.problem)
+    return next((f"{side.name}: {side.problem}" for side in sides), "")
 
 
-def _first_problem(point: Point) -> str:
-    """The reason why the target has no number; a missing number of an alternative is not an error."""
-    return next((f"{s.name}: {s.problem}" for s in point.sides if s.kind == "target" and s.problem), "")
-
-
-def _blame(loss: Lost, state: _Measured) -> str:
-    where = f" while measuring {state.current}" if state.current else ""
-    text = f"{loss.what}{where}" if state.environment else f"the measuring process did not start: {loss.what}"
+def _blame(loss: Lost, fields: Mapping[str, Any]) -> str:
+    where = f" while measuring {fields['label']}" if fields["label"] else ""
+    text = f"{loss.what}{where}" if fields["environment"] else f"the measuring process did not start: {loss.what}"
     location = location_in(loss.stacks)
     return f"{text}{f' ({location})' if location else ''}{loss.last_words}"

@@ -60,21 +60,20 @@ def find(target: str) -> Bridgeable:
         NotBridgeableError: it does not exist, is not a V1 processor, or already runs on V2.
     """
     with Child("lpkit_conformance.discovery.bridgeable:judge") as child:
-        child.send({"path": sys.path, "target": target}, TIME_LIMIT)
         try:
-            answer = next(event for event in child.events(TIME_LIMIT) if event["event"] == "judged")
+            kind, keys, problem = child.call({"path": sys.path, "target": target}, TIME_LIMIT)
         except Lost as loss:
             raise NotBridgeableError(f"importing {target} {import_problem(loss)}") from None
-    if answer["problem"]:
-        raise NotBridgeableError(answer["problem"])
+    if problem:
+        raise NotBridgeableError(problem)
     module, _, name = target.partition(":")
     top = module.partition(".")[0]
     entries = (entry for _, dist in unique() for entry in dist.entry_points if entry.group == GROUP)
     return Bridgeable(
         module,
         name,
-        answer["kind"],
-        tuple(answer["keys"]),
+        kind,
+        tuple(keys),
         tuple(dict.fromkeys(packages_distributions().get(top, ()))),
         tuple(entry.name for entry in entries if entry.value.partition(":")[0].split(".")[0] == top),
     )
@@ -84,19 +83,17 @@ def find(target: str) -> Bridgeable:
 
 
 def judge(parent: Parent) -> None:
-    """Send the kind and the keys of the job's target, or the reason why no bridge fits it."""
+    """Answer with the kind and the keys of the job's target, or with the reason why no bridge fits it."""
     job = parent.job()
     if importlib.util.find_spec("vllm") is None:
         from lpkit_conformance.vllm_api import stub
 
         stub.install()
     sys.path[:] = job["path"]
-    parent.tell("begun")
     try:
-        kind, keys = examined(job["target"])
-        parent.tell("judged", kind=kind, keys=keys, problem="")
+        parent.answer([*examined(job["target"]), ""])
     except (NotBridgeableError, loading.LoadError) as error:
-        parent.tell("judged", problem=str(error))
+        parent.answer(["", [], str(error)])
 
 
 def examined(target: str) -> tuple[Kind, tuple[str, ...]]:

@@ -13,12 +13,10 @@ from lpkit_conformance.processes.child import Parent
 
 
 def load(parent: Parent) -> None:
-    """Load every entry point of the job as vLLM does, and send an event before and after each."""
-    job = parent.job()
-    sys.path[:] = job["path"]  # exactly
-    for index, name, value in job["entries"]:
-        parent.tell("begun", index=index)
-        parent.tell("loaded", answer=_load(name, value))
+    """Take the path, exactly; then load each entry point as vLLM does, and answer with what it is."""
+    sys.path[:] = parent.job()
+    while entry := parent.job():
+        parent.answer(_load(*entry))
 
 
 def _load(name: str, value: str) -> dict[str, Any]:

@@ -21,29 +21,17 @@ def load(inventory: Inventory, limit: float = TIME_LIMIT) -> Inventory:
 
     A plugin that ends its process, or takes longer than ``limit`` seconds, gets a problem with that text.
     """
-    entries = [(index, plugin.name, plugin.target) for index, plugin in enumerate(inventory.plugins)]
-    answers: dict[int, Answer] = {index: {} for index, *entry in entries if entry == ["?", "?"]}
-    while todo := [entry for entry in entries if entry[0] not in answers]:
-        _load_some(todo, limit, answers)
-    plugins = (_rejudged(plugin, answers[index]) for index, plugin in enumerate(inventory.plugins))
-    return replace(inventory, plugins=tuple(plugins))
-
-
-def _load_some(todo: list[tuple[int, str, str]], limit: float, answers: dict[int, Answer]) -> None:
-    """Collect answers until the child ends. If it is lost, the plugin that it began last is to blame."""
-    current: list[int] = []
-    with Child("lpkit_conformance.discovery.child:load") as child:
-        child.send({"path": sys.path, "entries": todo}, limit)
-        try:
-            for event in child.events(limit):
-                if event["event"] == "begun":
-                    current = [event["index"]]
-                else:
-                    answers[current[0]] = event["answer"]
-        except Lost as loss:
-            # Without a begun plugin there is none to blame, and another child would end the same way.
-            problem = f"{'importing it' if current else 'the process that imports it'} {import_problem(loss)}"
-            answers |= {index: {"problem": problem} for index in current or [entry[0] for entry in todo]}
+    answers: list[Answer] = []
+    while left := inventory.plugins[len(answers) :]:
+        with Child("lpkit_conformance.discovery.child:load") as child:
+            try:
+                child.call(sys.path, limit)
+                for plugin in left:
+                    entry = [plugin.name, plugin.target]
+                    answers.append({} if entry == ["?", "?"] else child.call(entry, limit))
+            except Lost as loss:
+                answers.append({"problem": f"importing it {import_problem(loss)}"})
+    return replace(inventory, plugins=tuple(map(_rejudged, inventory.plugins, answers)))
 
 
 def import_problem(loss: Lost) -> str:
