@@ -167,64 +167,64 @@ def rules(numbers: Numbers) -> list[dict[str, Any]]:
     ]
 
 
-_PROCESS_METRICS = (
-    ("lpkit_watch_active", "gauge", "1 while processors are watched", "active"),
-    ("lpkit_watch_steps_total", "counter", "Engine steps", "steps"),
-    ("lpkit_watch_sampled_steps_total", "counter", "Steps with compared rows", "sampled_steps"),
-    ("lpkit_watch_step_seconds_total", "counter", "Time of the steps, without idle time", "step_seconds"),
-    ("lpkit_watch_own_seconds_total", "counter", "Time of the watcher in the steps", "own_seconds"),
-    ("lpkit_watch_errors_total", "counter", "Errors of the watcher itself", "errors"),
-    ("lpkit_watch_traces_total", "counter", "Traces written", "traces"),
-    ("lpkit_watch_traces_dropped_total", "counter", "Traces that could not be written", "traces_dropped"),
-)
-_CALL_METRICS = (
-    ("lpkit_watch_calls_total", "counter", "Calls of a processor", "count"),
-    ("lpkit_watch_call_seconds_total", "counter", "Time of a processor's calls on the host", "seconds"),
-    ("lpkit_watch_call_seconds_max", "gauge", "Longest call of a processor", "longest"),
-)
-
-
-_RULE_METRICS = (
-    ("lpkit_rules_requests_total", "counter", "Requests with a step of a rule", "requests"),
-    ("lpkit_rules_rows_total", "counter", "Rows that a rule changed", "rows"),
-)
-
-
-_PROCESSOR_METRICS = (
-    ("lpkit_watch_rows_total", "counter", "Rows compared before and after a processor", "rows"),
-    ("lpkit_watch_quarantined_total", "counter", "Requests served without a processor that raised", "quarantined"),
-    ("lpkit_watch_off", "gauge", "1 after a processor was turned off for good", "off"),
-)
+_METRICS = {
+    "process": (
+        ("lpkit_watch_active", "gauge", "1 while processors are watched", "active"),
+        ("lpkit_watch_steps_total", "counter", "Engine steps", "steps"),
+        ("lpkit_watch_sampled_steps_total", "counter", "Steps with compared rows", "sampled_steps"),
+        ("lpkit_watch_step_seconds_total", "counter", "Time of the steps, without idle time", "step_seconds"),
+        ("lpkit_watch_own_seconds_total", "counter", "Time of the watcher in the steps", "own_seconds"),
+        ("lpkit_watch_errors_total", "counter", "Errors of the watcher itself", "errors"),
+        ("lpkit_watch_traces_total", "counter", "Traces written", "traces"),
+        ("lpkit_watch_traces_dropped_total", "counter", "Traces that could not be written", "traces_dropped"),
+    ),
+    "method": (
+        ("lpkit_watch_calls_total", "counter", "Calls of a processor", "count"),
+        ("lpkit_watch_call_seconds_total", "counter", "Time of a processor's calls on the host", "seconds"),
+        ("lpkit_watch_call_seconds_max", "gauge", "Longest call of a processor", "longest"),
+    ),
+    "processor": (
+        ("lpkit_watch_rows_total", "counter", "Rows compared before and after a processor", "rows"),
+        ("lpkit_watch_quarantined_total", "counter", "Requests served without a processor that raised", "quarantined"),
+        ("lpkit_watch_off", "gauge", "1 after a processor was turned off for good", "off"),
+    ),
+    "rule": (
+        ("lpkit_rules_requests_total", "counter", "Requests with a step of a rule", "requests"),
+        ("lpkit_rules_rows_total", "counter", "Rows that a rule changed", "rows"),
+    ),
+    "kind": (("lpkit_watch_violations_total", "counter", "Rows that a processor broke", "count"),),
+}
+"""Name, type, help and key of each metric, by the label that tells its samples apart."""
 
 
 def prometheus(numbers: Numbers) -> str:
     """Return the numbers in Prometheus' text format."""
-    return "".join(f"{line}\n" for line in _lines(numbers))
+    samples = _samples(numbers)
+    return "".join(
+        f"# HELP {name} {text}.\n# TYPE {name} {kind}\n"
+        + "".join(f"{name}{_labels(labels)} {_number(values[key])}\n" for labels, values in samples[of])
+        for of, metrics in _METRICS.items()
+        for name, kind, text, key in metrics
+    )
 
 
-def _lines(numbers: Numbers) -> Iterator[str]:
-    for name, kind, text, key in _PROCESS_METRICS:
-        yield from _head(name, kind, text)
-        for process, counts in numbers.items():
-            yield f"{name}{_labels(process=process, runner=counts['runner'])} {_number(counts[key])}"
-    for name, kind, text, key in _CALL_METRICS:
-        yield from _head(name, kind, text)
-        for labels, processor in _processors(numbers):
-            for method, calls in processor["calls"].items():
-                yield f"{name}{_labels(**labels, method=method)} {_number(calls[key])}"
-    for name, kind, text, key in _PROCESSOR_METRICS:
-        yield from _head(name, kind, text)
-        for labels, processor in _processors(numbers):
-            yield f"{name}{_labels(**labels)} {_number(processor[key])}"
-    for name, kind, text, key in _RULE_METRICS:
-        yield from _head(name, kind, text)
-        for item in rules(numbers):
-            labels = {label: item[label] for label in ("process", "processor", "rule", "step")}
-            yield f"{name}{_labels(**labels)} {_number(item[key])}"
-    yield from _head("lpkit_watch_violations_total", "counter", "Rules that a processor broke")
-    for labels, processor in _processors(numbers):
-        for rule, count in processor["violations"].items():
-            yield f"lpkit_watch_violations_total{_labels(**labels, kind=rule)} {count}"
+def _samples(numbers: Numbers) -> dict[str, list[tuple[Mapping[str, str], Mapping[str, Any]]]]:
+    """Return labels and values of the samples, as in :data:`_METRICS`."""
+    processors = list(_processors(numbers))
+    return {
+        "process": [({"process": pid, "runner": counts["runner"]}, counts) for pid, counts in numbers.items()],
+        "method": [({**labels, "method": m}, calls) for labels, p in processors for m, calls in p["calls"].items()],
+        "processor": [*processors],
+        "rule": [
+            ({label: item[label] for label in ("process", "processor", "rule", "step")}, item)
+            for item in rules(numbers)
+        ],
+        "kind": [
+            ({**labels, "kind": kind}, {"count": count})
+            for labels, processor in processors
+            for kind, count in processor["violations"].items()
+        ],
+    }
 
 
 def _processors(numbers: Numbers) -> Iterator[tuple[dict[str, str], Mapping[str, Any]]]:
@@ -233,11 +233,7 @@ def _processors(numbers: Numbers) -> Iterator[tuple[dict[str, str], Mapping[str,
             yield {"process": process, "processor": name}, processor
 
 
-def _head(name: str, kind: str, text: str) -> tuple[str, str]:
-    return f"# HELP {name} {text}.", f"# TYPE {name} {kind}"
-
-
-def _labels(**labels: str) -> str:
+def _labels(labels: Mapping[str, str]) -> str:
     shown = (f'{name}="{_escaped(value)}"' for name, value in labels.items())
     return "{" + ",".join(shown) + "}"
 

@@ -26,8 +26,6 @@ RULES = {
 }
 """The rule by kind of violation."""
 
-_OF_ROWS = (NAN, NO_TOKEN, REVIVED, TOUCHED)
-
 
 @dataclass(frozen=True)
 class BrokenRow:
@@ -64,32 +62,29 @@ class RowSample:
         Returns:
             Flags per row for ``nan``, ``no-token``, ``revived`` and any change; on V2, the rows' slots and positions.
         """
-        before, after = self._before, self._of(logits)
-        hidden = torch.isneginf(before)
-        dead = torch.isneginf(after)
-        nan = torch.isnan(after)
-        nan_before = torch.isnan(before)
-        flags = [
-            (nan & ~nan_before).any(1),
-            (dead | nan).all(1) & ~(hidden | nan_before).all(1) & ~nan.any(1),
-            (hidden & ~dead & ~nan).any(1),
-            ((before != after) & ~(nan & nan_before)).any(1),
-        ]
+        flags = [wrong.any(1) for wrong in _wrong(self._before, self._of(logits)).values()]
         table: list[list[int]] = torch.stack([row.to(torch.int64) for row in (*flags, *self._slots)]).tolist()
-        return table[:4], table[4:]
+        return table[: len(flags)], table[len(flags) :]
 
     def broken_row(self, kind: str, position: int, logits: torch.Tensor) -> BrokenRow:
         """Describe how the row at ``position`` of the sample breaks the rule of this kind."""
         before, after = self._before[position], self._of(logits)[position]
-        wrong = {
-            NAN: torch.isnan(after) & ~torch.isnan(before),
-            NO_TOKEN: ~torch.isneginf(before),
-            REVIVED: torch.isneginf(before) & ~torch.isneginf(after),
-            TOUCHED: (before != after) & ~(torch.isnan(after) & torch.isnan(before)),
-        }[kind]
-        column = int(wrong.to(torch.int8).argmax())
+        column = int(_wrong(before, after)[kind].to(torch.int8).argmax())
         old, new = float(before[column]), float(after[column])
         return BrokenRow(kind, self.rows[position], column, f"{old:.6g}", f"{new:.6g}")
+
+
+def _wrong(before: torch.Tensor, after: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Return the entries that break each rule of rows, as bools of the shape of the rows ``[..., vocab]``."""
+    hidden, nan, nan_before = torch.isneginf(before), torch.isnan(after), torch.isnan(before)
+    dead = torch.isneginf(after)
+    lost = (dead | nan).all(-1, keepdim=True) & ~nan.any(-1, keepdim=True)
+    return {
+        NAN: nan & ~nan_before,
+        NO_TOKEN: lost & ~hidden & ~nan_before,
+        REVIVED: hidden & ~dead & ~nan,
+        TOUCHED: (before != after) & ~(nan & nan_before),
+    }
 
 
 def broken(
@@ -114,7 +109,7 @@ def broken(
         if slot is not None and discarded(slot, slots[1][position]):
             continue
         if any(flags):
-            kinds += [(kind, position, slot) for kind, flag in zip(_OF_ROWS, flags, strict=False) if flag]
+            kinds += [(kind, position, slot) for kind, flag in zip(RULES, flags, strict=False) if flag]
         elif changed and opted_out(row, slot):
             kinds.append((TOUCHED, position, slot))
     return kinds
