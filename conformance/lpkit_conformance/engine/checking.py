@@ -127,11 +127,7 @@ class _Broken(Exception):
 
 
 class _Blamed(Exception):
-    """The plugin broke the engine or did not return."""
-
-    def __init__(self, finding: Finding) -> None:
-        super().__init__(finding.summary)
-        self.finding = finding
+    """The plugin broke the engine or did not return; the result says how."""
 
 
 class _Job:
@@ -244,7 +240,7 @@ class _HostRun:
 
     def _require_exactness(self) -> None:
         """Before the plugin is blamed: does the model compute here what it should?"""
-        with self._our_step(LP904):
+        with self._step(LP904, ours=True):
             self._call("start", engine_settings(self.runner, self.job.plan), False, seconds=self._start_limit)
             if self._call("model_rounds"):
                 raise EngineError("its model rounds on this machine, so logits cannot be compared")
@@ -342,7 +338,7 @@ class _HostRun:
             # Whose fault is it? An engine without the plugin tells.
             if isinstance(error, ProcessLost):
                 self._reopen()
-            with self._our_step(LP901):
+            with self._step(LP901, ours=True):
                 self.runner_class = self._call("start", wanted, False, seconds=self._start_limit)
             raise error
 
@@ -367,35 +363,26 @@ class _HostRun:
         return "the plugin" if error.kind == "ValueError" else None
 
     @contextmanager
-    def _our_step(self, check: type[EngineCheck]) -> Iterator[None]:
-        """A step in which the plugin takes no part."""
-        begun = self._begin(check)
-        try:
-            yield
-        except EngineError as error:
-            raise _Broken(f"vLLM's {self.runner.upper()} engine fails without the plugin: {short(error)}") from None
-        finally:
-            self._seconds[check.code] = time.perf_counter() - begun
+    def _step(self, check: type[EngineCheck], ours: bool = False) -> Iterator[None]:
+        """Time a step of a check. Its failure is the plugin's, and the check's result.
 
-    @contextmanager
-    def _step(self, check: type[EngineCheck]) -> Iterator[None]:
-        """A step whose failure is the plugin's, and the result of the check."""
-        begun = self._begin(check)
+        Args:
+            ours: the plugin takes no part.
+        """
+        self.job.progress.started(f"{check.code}[{self.runner}] {check.step}", STEPS.index(check), len(STEPS))
+        begun = time.perf_counter()
         try:
             yield
         except EngineError as error:
+            if ours:
+                raise _Broken(f"vLLM's {self.runner.upper()} engine fails without the plugin: {short(error)}") from None
             finding = self._lost(check, error)
             seconds = round(time.perf_counter() - begun, 4)
             result = CheckResult(check.code, check.name, self.runner, "failed", finding.summary, finding, seconds)
             self._results[check.code] = self._told(result)
-            raise _Blamed(finding) from None
+            raise _Blamed from None
         finally:
             self._seconds[check.code] = time.perf_counter() - begun
-
-    def _begin(self, check: type[EngineCheck]) -> float:
-        label = f"{check.code}[{self.runner}] {check.step}"
-        self.job.progress.started(label, STEPS.index(check), len(STEPS))
-        return time.perf_counter()
 
     def _lost(self, check: type[EngineCheck], error: EngineError) -> Finding:
         """The finding on a plugin whose engine ended."""
