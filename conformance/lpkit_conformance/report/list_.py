@@ -76,7 +76,7 @@ def summary(inventory: Inventory, *, loaded: bool = False) -> list[str]:
         lines.append(
             f"A default vLLM ({in_short(V2_PROCESSORS_SINCE)} or newer, V2 runner) {_verdict(inventory, 'v2', loaded)}"
         )
-        lines += _remedies(inventory)
+        lines += ["lpkit doctor says what to do about it."] if inventory.blocking("v2") else []
     lines += [f"{one_line(target)} is installed twice and runs twice." for target in inventory.doubled()]
     engine = inventory.engine
     if engine is None:
@@ -111,18 +111,3 @@ def _verdict(inventory: Inventory, runner: Literal["v1", "v2"], loaded: bool) ->
             why = "is not a logits processor of that interface"
         reasons.append(f"{one_line(plugin.name)} {why}")
     return f"does NOT start: {'; '.join(reasons)}."
-
-
-def _remedies(inventory: Inventory) -> list[str]:
-    blocking = inventory.blocking("v2")
-    if not blocking:
-        return []
-    names = " ".join(sorted({one_line(plugin.distribution) for plugin in blocking}))
-    ways = [f"pip uninstall {names}"]
-    if all(plugin.interface == "v1" for plugin in blocking):
-        ways.append("bridge the class in its package (lpkit.Bridged), or derive it from lpkit.LogitsProcessor")
-        if inventory.starts("v1"):
-            ways.append("run vLLM with VLLM_USE_V2_MODEL_RUNNER=0")
-    else:
-        ways.append("repair what is broken")
-    return [f"Remedy: {', or '.join(ways)}."]
