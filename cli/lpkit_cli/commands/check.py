@@ -19,6 +19,7 @@ from lpkit_cli import watching
 from lpkit_cli.commands.options import (
     Device,
     EngineChoice,
+    Limit,
     Targets,
     completed_codes,
     hosts_named,
@@ -165,13 +166,7 @@ def check(
         ),
     ] = None,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="List every check with its time.")] = False,
-    limit: Annotated[
-        float | None,
-        typer.Option(
-            help="Seconds that a call of the plugin may take (20 by default), or a step of an engine (120).",
-            min=1.0,
-        ),
-    ] = None,
+    limit: Limit = None,
 ) -> None:
     """Check that processors keep vLLM's rules.
 

@@ -66,3 +66,10 @@ Targets = Annotated[
         "project in the current folder.",
     ),
 ]
+
+Limit = Annotated[
+    float | None,
+    typer.Option(
+        help="Seconds that a call of the plugin may take (20 by default), or a step of an engine (120).", min=1.0
+    ),
+]

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from lpkit_cli.commands.options import EngineChoice
+from lpkit_cli.commands.options import EngineChoice, Limit
 from lpkit_cli.console import write
 
 EXIT_CODES = {"fixed": 0, "failing": 1, "unknown": 2, "silent": 4}
@@ -29,12 +29,7 @@ def replay(
             "--script", metavar="FILE", help="Also write a self-contained test for pytest that reproduces it."
         ),
     ] = None,
-    limit: Annotated[
-        float | None,
-        typer.Option(
-            help="Seconds that a call of the plugin may take (20 by default), or a step of an engine (120).", min=1.0
-        ),
-    ] = None,
+    limit: Limit = None,
     engine: Annotated[
         EngineChoice,
         typer.Option(help="Replay in lpkit's reference runtime, or its requests in a real vLLM on the CPU."),

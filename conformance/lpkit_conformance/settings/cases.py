@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
@@ -232,12 +232,7 @@ def neighbours(case: Case, accepts: Callable[[SamplingParams], bool], vocab_size
                 changes.append({key: [value[0] + 1, *value[1:-1], value[-1] - 1]})
             if len(value) > 2:
                 changes.append({key: [value[0], *shifted[key][1:-1], value[-1]]})
-    found: list[Case] = []
-    for change in changes[:MOST_NEIGHBOURS]:
-        relative = replace(case, fields={**case.fields, "extra_args": {**extra, **change}})
-        if relative not in (case, *found) and _usable(relative, accepts):
-            found.append(relative)
-    return found
+    return _with_arguments(case, [{**extra, **change} for change in changes[:MOST_NEIGHBOURS]], accepts)
 
 
 def distinct(
@@ -297,10 +292,17 @@ def _shorter(case: Case, accepts: Callable[[SamplingParams], bool]) -> list[Case
             less.append({name: item for name, item in extra.items() if name != key})
         if isinstance(value, list) and len(value) > 1:
             less.append({**extra, key: value[:-1]})
-    found = []
-    for args in less[:VARIANTS]:
-        relative = replace(case, fields={**case.fields, "extra_args": args})
-        if _usable(relative, accepts):
+    return _with_arguments(case, less[:VARIANTS], accepts)
+
+
+def _with_arguments(
+    case: Case, arguments: Sequence[Mapping[str, Any]], accepts: Callable[[SamplingParams], bool]
+) -> list[Case]:
+    """Return the different relatives of a case with these ``extra_args`` that the plugin accepts."""
+    found: list[Case] = []
+    for extra in arguments:
+        relative = replace(case, fields={**case.fields, "extra_args": extra})
+        if relative not in (case, *found) and _usable(relative, accepts):
             found.append(relative)
     return found
 
