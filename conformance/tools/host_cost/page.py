@@ -1,4 +1,4 @@
-"""The measured section of ``docs/evidence/host-cost.md``: all steps, and the goals with what was found."""
+"""The measured section of ``docs/evidence/host-cost.md``: all steps; and the goals that are printed."""
 
 from __future__ import annotations
 
@@ -77,8 +77,6 @@ def write(page: Path, found: Found) -> None:
                 numbers = [f"{side[quantity]:.1f}" if quantity in side else "none" for side in sides]
                 cells.append(", ".join(numbers) if set(numbers) != {"none"} else "")
         lines.append(f"| {'vLLM: ' if own else ''}{name} | {' | '.join(cells)} |")
-    lines += ["\n| goal | holds |", "|---|---|"]
-    lines += [f"| {goal.text} | {'yes' if goal.holds else 'no'} |" for goal in goals(found)]
     before, _, rest = page.read_text(encoding="utf-8").partition(HEADING)
     behind = rest.partition("\n## ")
     page.write_text("\n".join([before + HEADING + lines[0], *lines[1:], "".join(behind[1:])]), encoding="utf-8")

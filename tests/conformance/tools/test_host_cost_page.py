@@ -1,4 +1,4 @@
-"""Goals of a step's host cost, and the page that shows them."""
+"""Goals of a step's host cost, and the page that shows the steps."""
 
 from __future__ import annotations
 
@@ -26,5 +26,5 @@ def test_only_the_measured_section_of_a_page_is_replaced(tmp_path: Path) -> None
     once = page.read_text("utf-8")
     write(page, FOUND)
     assert page.read_text("utf-8") == once
-    assert once.startswith("# Title\n\n## Measured\n\nMicro") and once.endswith("no |\n\n## Behind\n\nkept\n")
+    assert once.startswith("# Title\n\n## Measured\n\nMicro") and once.endswith("|\n\n## Behind\n\nkept\n")
     assert "| dry | none, 8.5 | none, 30.0 |  |" in once and "stale" not in once
