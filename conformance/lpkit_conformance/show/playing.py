@@ -155,14 +155,14 @@ class ShownRequest(NamedTuple):
         return self.case.params().temperature < GREEDY_EPSILON
 
     @property
-    def count(self) -> int:
+    def most_steps(self) -> int:
         """Tokens of the reply at most."""
         return self.case.params().max_tokens or 16
 
     @property
     def room(self) -> int:
         """Tokens that an engine for it holds."""
-        return len(self.prompt) + self.count + 1
+        return len(self.prompt) + self.most_steps + 1
 
 
 class Playing:
@@ -212,7 +212,7 @@ class Lockstep:
         self._stops = {*params.all_stop_token_ids, *(() if params.ignore_eos else shown.model.eos)}
         alone = Playing(shown, ())
         self.plain: list[int] = []
-        while len(self.plain) < shown.count and not self._stops.intersection(self.plain[-1:]):
+        while len(self.plain) < shown.most_steps and not self._stops.intersection(self.plain[-1:]):
             self.plain.append(alone.step()[0])
         every = range(len(shown.processors))
         self._full, self._plain = Playing(shown, every), Playing(shown, ())
@@ -222,7 +222,7 @@ class Lockstep:
 
     def steps(self) -> Iterator[StepView]:
         """Yield the steps of the reply."""
-        for _ in range(self._shown.count):
+        for _ in range(self._shown.most_steps):
             token, raw = self._full.step()
             plain, _ = self._plain.step(token)
             without = [run.step(token)[0] for run in self._without] or [plain]
