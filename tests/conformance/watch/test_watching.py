@@ -35,14 +35,10 @@ class Ban(lpkit.LogitsProcessor):
     class Params(lpkit.Params):
         ban: int
 
-    token = lpkit.column(torch.int64)
-
-    def admit(self, request: lpkit.Request[Params]) -> bool:
-        self.token[request.slot] = request.params.ban
-        return True
+    ban = lpkit.column(torch.int64)
 
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
-        return logits.scatter_(1, self.token[rows].unsqueeze(1), float("-inf"))
+        return logits.scatter_(1, self.ban[rows].unsqueeze(1), float("-inf"))
 
 
 @dataclass

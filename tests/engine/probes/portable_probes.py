@@ -18,14 +18,10 @@ class Count(lpkit.LogitsProcessor):
     class Params(lpkit.Params):
         count: lpkit.TokenId
 
-    first = lpkit.column(torch.int64)
-
-    def admit(self, request: lpkit.Request) -> bool:
-        self.first[request.slot] = request.params.count
-        return True
+    count = lpkit.column(torch.int64)
 
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
-        ids = (self.first[rows] + rows.output_len) % logits.shape[1]
+        ids = (self.count[rows] + rows.output_len) % logits.shape[1]
         return torch.full_like(logits, -math.inf).scatter_(1, ids.unsqueeze(1), 0.0)
 
 
@@ -37,14 +33,10 @@ class Weary(lpkit.LogitsProcessor):
     class Params(lpkit.Params):
         weary: float
 
-    cost = lpkit.column(torch.float32)
-
-    def admit(self, request: lpkit.Request) -> bool:
-        self.cost[request.slot] = request.params.weary
-        return True
+    weary = lpkit.column(torch.float32)
 
     def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
-        logits[rows.tokens] = logits[rows.tokens] - self.cost[rows].unsqueeze(1)
+        logits[rows.tokens] = logits[rows.tokens] - self.weary[rows].unsqueeze(1)
 
 
 class Ascend(lpkit.LogitsProcessor):

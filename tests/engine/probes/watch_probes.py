@@ -18,9 +18,6 @@ class Push(lpkit.LogitsProcessor):
     class Params(lpkit.Params):
         push: float = lpkit.Field(ge=0.0)
 
-    def admit(self, request: lpkit.Request[Params]) -> bool:
-        return True
-
     def process(self, logits: Any, rows: lpkit.Rows) -> Any:
         logits[:, 5] += 1.0
         return logits

@@ -13,14 +13,10 @@ class BanWords(lpkit.LogitsProcessor):
     class Params(lpkit.Params, prefix="ban_"):
         words: Annotated[lpkit.TokenIdsOf, lpkit.WordForms(spaces=True)] = lpkit.Field(min_length=1, max_length=16)
 
-    banned = lpkit.ragged(torch.int64)
-
-    def admit(self, request: lpkit.Request[Params]) -> bool:
-        self.banned[request.slot] = request.params.words
-        return True
+    words = lpkit.ragged(torch.int64)
 
     def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
-        logits[self.banned[rows]] = -math.inf
+        logits[self.words[rows]] = -math.inf
 
 
 def is_vllms_own(engine: Any) -> bool:

@@ -46,14 +46,10 @@ def test_a_processor_that_asks_for_words_is_given_the_callers_tokenizer() -> Non
         class Params(lpkit.Params, prefix="says_"):
             words: lpkit.TokenIdsOf
 
-        ids = lpkit.token_set()
-
-        def admit(self, request: lpkit.Request[Params]) -> bool:
-            self.ids[request.slot] = request.params.words
-            return True
+        words = lpkit.token_set()
 
         def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
-            return logits.masked_fill_(self.ids[rows], -torch.inf)
+            return logits.masked_fill_(self.words[rows], -torch.inf)
 
     tokenizer = Tokenizer(WordLevel({"[UNK]": 0, "yes": 5, "no": 7}, unk_token="[UNK]"))
     logits = torch.zeros(VOCAB)

@@ -10,7 +10,7 @@ import torch
 
 from lpkit.runtime.batch.noise import exponential, row_hashes
 from lpkit.runtime.batch.request import Request
-from lpkit.runtime.sampler.stages import apply_penalties, mask_tokens, token_counts
+from lpkit.runtime.sampler.stages import apply_penalties, token_counts, write_tokens
 from lpkit.sampling_params import GREEDY_EPSILON, SamplingParams
 
 
@@ -116,7 +116,7 @@ class RowOptions:
                 if request.params.structured_outputs is not None and stops:
                     careful[row] = stops
         kept = {row: logits[row, stops] for row, stops in careful.items()}
-        logits = mask_tokens(logits, rows, ids)
+        logits = write_tokens(logits, rows, ids)
         for row, values in kept.items():
             if bool(torch.isneginf(logits[row]).all()):
                 logits[row, careful[row]] = torch.where(values.isfinite(), values, -torch.inf)
@@ -132,7 +132,7 @@ class RowOptions:
                 if not head or outputs[-len(head) :] == head:
                     rows.append(row)
                     ids.append(last)
-        return mask_tokens(logits, rows, ids)
+        return write_tokens(logits, rows, ids)
 
     def penalise(self, logits: torch.Tensor) -> torch.Tensor:
         """Apply repetition, frequency and presence penalties."""

@@ -13,11 +13,13 @@ import torch
 from lpkit.sampling_params import GREEDY_EPSILON
 
 
-def mask_tokens(logits: torch.Tensor, rows: Sequence[int], ids: Sequence[int]) -> torch.Tensor:
-    """Make each pair (``rows[i]``, ``ids[i]``) impossible."""
+def write_tokens(
+    logits: torch.Tensor, rows: Sequence[int], ids: Sequence[int], value: float = -math.inf
+) -> torch.Tensor:
+    """Write ``value`` for each pair (``rows[i]``, ``ids[i]``)."""
     if rows:
         place = torch.tensor([list(rows), list(ids)], dtype=torch.int64).to(logits.device)
-        logits[place[0], place[1]] = -math.inf
+        logits[place[0], place[1]] = value
     return logits
 
 

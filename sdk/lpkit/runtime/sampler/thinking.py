@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from lpkit.interfaces.config import ThinkingMarkers
+from lpkit.runtime.sampler.stages import write_tokens
 from lpkit.sampling_params import SamplingParams
 from lpkit.v1 import BatchUpdate, process_dict_updates
 
@@ -49,14 +50,6 @@ def forced_token(tokens: Sequence[int], budget: int | None, markers: ThinkingMar
         if tuple(tokens[-written:]) == markers.end[:written]:
             return markers.end[written]
     return markers.end[0]
-
-
-def force(logits: torch.Tensor, rows: Sequence[int], ids: Sequence[int]) -> torch.Tensor:
-    """Make token ``ids[i]`` win in ``rows[i]``, in place."""
-    if rows:
-        place = torch.tensor([rows, ids], dtype=torch.int64).to(logits.device)
-        logits[place[0], place[1]] = FORCED
-    return logits
 
 
 # -- V1: a state per request ---------------------------------------------------------------------------------
@@ -226,4 +219,4 @@ class V1ThinkingBudget:
                 ids.append(self.markers.end[thought.written])
             # Later tokens of the marker are decided again; the first token must not be forced twice.
             thought.first_forced = thought.written == 0
-        return force(logits, rows, ids)
+        return write_tokens(logits, rows, ids, FORCED)

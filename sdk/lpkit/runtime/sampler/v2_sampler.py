@@ -16,7 +16,7 @@ from lpkit.runtime.batch.request import Request
 from lpkit.runtime.sampler import stages
 from lpkit.runtime.sampler.options import RowOptions, has_biases, has_penalties
 from lpkit.runtime.sampler.results import Observer, Sampled, Stage, run
-from lpkit.runtime.sampler.thinking import force, forced_token
+from lpkit.runtime.sampler.thinking import FORCED, forced_token
 from lpkit.sampling_params import SamplingParams
 from lpkit.v2 import LogitsContext
 
@@ -176,7 +176,7 @@ class V2Sampler:
                     tokens = [*(request.prompt_token_ids or ()), *request.output_token_ids]
                     forced[row] = forced_token(tokens, budget, self.thinking)
         chosen = {row: token for row, token in forced.items() if token is not None}
-        return force(logits, list(chosen), list(chosen.values()))
+        return stages.write_tokens(logits, list(chosen), list(chosen.values()), FORCED)
 
 
 def _apply(processor: Any, ctx: LogitsContext, logits: torch.Tensor) -> Any:
