@@ -5,11 +5,22 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from kernels_ahead import CAPABILITIES, FEW, TOURNAMENT, WHOLE_ROWS, Kernel, compiled
+from kernels_ahead import CAPABILITIES, Kernel, compiled, kernels
 from lpkit.kernels.triton_rows import SPAN
 
 THREADS = 512
 """At once on a multiprocessor: with 8 to 16 logits each, 16 KiB at least are in flight, what an H100's memory takes."""
+
+PASSES = {"_statistics": (1, 0), "_mask_by_limit": (1, 1), "_exclude": (2, 1), "_retemper": (1, 1)}
+PASSES |= {"_add_hashed": (1, 1), "_keep": (0, 1)}
+"""How often a kernel goes over whole rows to read them, and to write them."""
+
+WHOLE_ROWS = [kernel for kernel in kernels() if kernel.function.__name__ in PASSES]
+OTHERS = [kernel for kernel in kernels() if kernel.function.__name__ not in PASSES]
+
+
+def named(name: str) -> Kernel:
+    return next(kernel for kernel in kernels() if kernel.name == name)
 
 
 @pytest.mark.parametrize("capability", CAPABILITIES)
@@ -17,33 +28,36 @@ THREADS = 512
 def test_kernels_spill_nothing_and_pass_over_rows_in_wide_words_whatever_the_stride(
     kernel: Kernel, capability: int
 ) -> None:
-    found = compiled(kernel, capability, aligned=False)
+    found = compiled(kernel, capability)
     assert found.spills == 0
     assert found.threads >= THREADS, f"{found.registers} registers"
-    per_thread = kernel.constants.get("BLOCK", SPAN) // (32 * 8)
-    assert found.loads[128] == (kernel.passes * per_thread // 4 if kernel.reads else 0), "a tile within a row"
-    assert found.stores[128] == (per_thread // 4 if kernel.writes else 0)
+    words = dict(kernel.constants).get("BLOCK", SPAN) // (32 * 8) // 4  # of a thread, for a tile within a row
+    reads, writes = PASSES[kernel.function.__name__]
+    assert (found.loads[128], found.stores[128]) == (reads * words, writes * words)
 
 
 @pytest.mark.parametrize("capability", [min(CAPABILITIES), max(CAPABILITIES)])  # what is between allots registers alike
-@pytest.mark.parametrize("kernel", [*TOURNAMENT, *FEW], ids=lambda kernel: kernel.name)
+@pytest.mark.parametrize("kernel", OTHERS, ids=lambda kernel: kernel.name)
 def test_kernels_of_a_few_logits_and_of_tournaments_spill_nothing_and_fill_a_multiprocessor_as_well(
     kernel: Kernel, capability: int
 ) -> None:
-    found = compiled(kernel, capability, aligned=False)
+    found = compiled(kernel, capability)
     assert found.spills == 0
-    assert found.threads >= THREADS, f"{found.registers} registers"
+    # Penalties compare 64 tokens with 64, and with drafts a text is in two memories.
+    least = 384 if kernel.name == "_by_text _lower" else THREADS
+    assert found.threads >= least, f"{found.registers} registers"
 
 
 @pytest.mark.parametrize("capability", CAPABILITIES)
 def test_penalties_are_rounded_as_by_separate_operations(capability: int) -> None:
-    kernel = next(item for item in FEW if item.name == "penalize_, first")
-    separate, together = (compiled(replace(kernel, fused=fused), capability, aligned=False) for fused in (False, True))
+    separate = named("_by_text _lower")
+    together = replace(separate, options=(("num_warps", dict(separate.options)["num_warps"]),))
+    warps, block = dict(separate.options)["num_warps"], dict(separate.constants)["BLOCK"]
     # Both divide with such instructions; the two subtractions of a product use them only where they may.
-    assert together.fused == separate.fused + 2 * max(1, kernel.constants["BLOCK"] // (32 * kernel.warps))
+    ours, others = compiled(separate, capability), compiled(together, capability)
+    assert others.fused == ours.fused + 2 * max(1, block // (32 * warps))
 
 
 @pytest.mark.parametrize("capability", CAPABILITIES)
 def test_what_is_kept_is_put_back_when_all_threads_have_masked(capability: int) -> None:
-    kernel = next(item for item in WHOLE_ROWS if item.name == "keep_ids_, second")
-    assert compiled(kernel, capability, aligned=False).barriers >= 1
+    assert compiled(named("_keep"), capability).barriers >= 1

@@ -44,7 +44,7 @@ class Unread(list[int]):
     """Stands for a list that the author declared unread. Reading it raises, instead of giving a wrong answer."""
 
     def _refuse(self, *_: Any) -> Any:
-        raise RuntimeError("the bridge declares history = 'none', but the processor read token ids")
+        raise RuntimeError("history = 'none' is declared, but token ids were read")
 
     __len__ = __getitem__ = __iter__ = __contains__ = __reversed__ = __eq__ = __add__ = _refuse
     __bool__ = _refuse

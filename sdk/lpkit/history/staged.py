@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import add, itemgetter
@@ -50,6 +51,7 @@ class _LastStep:
         slots, before, outputs, grow: for each row its slot, position before the output, output, and 1 if that grows.
         due: lengths of the outputs in the next step.
         last, newest: position and value of each row's last token in this step.
+        room: number of steps until a text or an output may be longer than ``texts`` says.
     """
 
     outbox: Outbox
@@ -69,6 +71,7 @@ class _LastStep:
         self.due: list[int] = []
         self.last: list[int] = []
         self.newest: list[int] = []
+        self.room = 0
 
     @property
     def by_row(self) -> tuple[list[Any], ...]:
@@ -125,13 +128,25 @@ class V1History:
             anew = self._changed(step, own, rows)
         anew, lengths, newest = self._look(step, anew)
         last = list(map(add, step.before, lengths))
+        waiting: set[int] = set()
+        step.room -= 1
+        if changed or anew or step.room < 0:
+            waiting = self._enter(step, anew, last, lengths, newest)
+        self._left.clear()
+        step.due, step.last, step.newest = list(map(add, lengths, step.grow)), last, newest
+        step.outbox.send((*step.slots, *last, *newest))
+        return step.places, step.texts, waiting
+
+    def _enter(
+        self, step: _LastStep, anew: Sequence[int], last: list[int], lengths: list[int], newest: list[int]
+    ) -> set[int]:
+        """Take the wanted requests into the rows ``anew``; return the rows whose history is not complete."""
         entering = [(row, entry) for row in anew if (entry := step.wanted[row]) is not None]
         for row, entry in entering:
             lengths[row] = len(entry.output_ids)
             last[row] = len(entry.prompt_ids or ()) + lengths[row] - 1
             newest[row] = (entry.output_ids or entry.prompt_ids or (0,))[-1]
-        if changed or anew or (self._keep and (max(last) >= step.texts.width or max(lengths) > step.texts.outputs)):
-            self._describe(step, last, lengths)
+        self._describe(step, last, lengths)
         waiting = self._stage(entering) if entering else set()
         step.unripe = [row for row, entry in entering if row in waiting or not entry.output_ids]
         for row, entry in entering:
@@ -140,10 +155,7 @@ class V1History:
                 continue
             step.entries[row], step.slots[row], step.grow[row] = entry, entry.slot, 1
             step.before[row], step.outputs[row] = last[row] - lengths[row], entry.output_ids or _NO_OUTPUT
-        self._left.clear()
-        step.due, step.last, step.newest = list(map(add, lengths, step.grow)), last, newest
-        step.outbox.send((*step.slots, *last, *newest))
-        return step.places, step.texts, waiting
+        return waiting
 
     def _look(self, step: _LastStep, anew: Sequence[int]) -> tuple[Sequence[int], list[int], list[int]]:
         """Vacate the rows ``anew``, and those that did anything but gain a token.
@@ -151,7 +163,8 @@ class V1History:
         Returns:
             These rows, and for all rows the length of the output and its newest token.
         """
-        self._vacate(step, anew)
+        if anew:
+            self._vacate(step, anew)
         outputs = step.outputs
         lengths = list(map(len, outputs))
         if lengths != step.due:
@@ -206,6 +219,7 @@ class V1History:
         drafts, kind = (tokens, 2) if self._keep else (lasts, 0)
         prompts = self._prompts.device.view(-1)
         step.texts = SlotHistories(self._buffer, prompts, lasts, drafts, lasts, self._width, longest, kind)
+        step.room = min(self._width - 1 - max(last), longest - max(lengths)) if self._keep else sys.maxsize
 
     def _stage(self, own: Own) -> set[int]:
         """Send what the buffer lacks, in one copy; return the rows whose history is not complete."""

@@ -167,6 +167,7 @@ class LaunchPlan:
             self.bytes += sum(tensor.nbytes for tensor in tensors)
             self._launches.append((item._replace(args=kept), moved))
         self._cells = [ctypes.c_uint64() for _ in moving]
+        self._given: list[torch.Tensor | None] = [None for _ in moving]  # whose addresses the cells have
         self._bound: list[_Bound] = []
         self._driver = _driver()
         for item, moved in self._launches:
@@ -189,10 +190,16 @@ class LaunchPlan:
                 args = [tensors[moved[at]] if at in moved else arg for at, arg in enumerate(item.args)]
                 item.kernel[item.grid](*args, **item.options)
             return
-        for cell, tensor in zip(self._cells, tensors):  # noqa: B905 - this is every step's path
-            cell.value = tensor.data_ptr()
+        cells, given = self._cells, self._given
+        for number, tensor in enumerate(tensors):
+            if tensor is not given[number]:
+                cells[number].value = tensor.data_ptr()
+                given[number] = tensor
+        given[0] = None  # the logits of a step are not kept
+        call = driver.call
         for bound in self._bound:
-            driver.launch(bound)
+            if call(*bound.given):
+                driver.launch(bound)
 
 
 class _Config(ctypes.Structure):
@@ -250,7 +257,7 @@ class _CudaDriver:
         self._stream: Callable[[int], int] = active.get_current_stream
         self._runtime = runtime
         self._hooks = runtime.launch_enter_hook, runtime.launch_exit_hook
-        self._call = ctypes.CDLL("libcuda.so.1").cuLaunchKernelEx
+        self.call = ctypes.CDLL("libcuda.so.1").cuLaunchKernelEx
 
     def place(self) -> tuple[int, int]:
         device = self._device()
@@ -270,10 +277,10 @@ class _CudaDriver:
         Raises:
             RuntimeError: the driver refuses.
         """
-        error = self._call(*bound.given)
+        error = self.call(*bound.given)
         if error == _NO_CONTEXT:  # this thread has not used the GPU yet, except for memory that was at hand
             torch.cuda.synchronize()
-            error = self._call(*bound.given)
+            error = self.call(*bound.given)
         if error:
             raise RuntimeError(f"the CUDA driver could not launch a kernel: error {error}")
 

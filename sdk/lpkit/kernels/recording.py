@@ -118,6 +118,10 @@ class OfSlots(StandIn):
         return OfSlots(self.column.unsqueeze(1))
 
 
+def _operator(name: str) -> Any:
+    return lambda one, other: Computed(name, one, other)
+
+
 class Computed(StandIn):
     """Stands for what an operation results in.
 
@@ -132,23 +136,8 @@ class Computed(StandIn):
     def dtype(self) -> torch.dtype:
         return torch.float32 if self.form[0] == "read" else torch.int64
 
-    def __add__(self, other: Any) -> Computed:
-        return Computed("add", self, other)
-
-    def __sub__(self, other: Any) -> Computed:
-        return Computed("sub", self, other)
-
-    def __and__(self, other: Any) -> Computed:
-        return Computed("and", self, other)
-
-    def __lt__(self, other: Any) -> Computed:
-        return Computed("lt", self, other)
-
-    def __gt__(self, other: Any) -> Computed:
-        return Computed("gt", self, other)
-
-    def __ge__(self, other: Any) -> Computed:
-        return Computed("ge", self, other)
+    __add__, __sub__, __and__ = map(_operator, ("add", "sub", "and"))
+    __lt__, __gt__, __ge__ = map(_operator, ("lt", "gt", "ge"))
 
 
 class Kernels:

@@ -1,7 +1,6 @@
 """Triton kernels of sparse rules for CUDA: a few logits per row, each in one launch.
 
-Sizes and strides are run-time arguments, so that no batch has to wait for a compiler. ``make kernels`` shows the
-compiler's output.
+Sizes and strides are run-time arguments, so that no batch has to wait for a compiler.
 """
 
 from __future__ import annotations

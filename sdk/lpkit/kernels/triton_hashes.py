@@ -32,14 +32,14 @@ def drawn(state):
 
 
 @triton.jit
-def seed_of(tokens, drafts, behind, length, count, key, DRAFTS: tl.constexpr, BLOCK: tl.constexpr):
+def seed_of(text, length, count, key, DRAFTS: tl.constexpr, BLOCK: tl.constexpr):
     """Return the hash of a key and a text's last tokens, a block of one int32."""
     last = length - 1
     total = tl.zeros((BLOCK,), tl.uint64)
     for start in range(0, count.to(tl.int32), BLOCK):
         back = start + tl.arange(0, BLOCK).to(tl.int64)
         mine = back < count
-        token = text_at(tokens, drafts, behind, last - back, mine & (back <= last), -1, DRAFTS).to(tl.int64)
+        token = text_at(text, last - back, mine & (back <= last), -1, DRAFTS).to(tl.int64)
         hashed = mixed(mixed(tl.zeros((BLOCK,), tl.uint64), back), token)
         total += tl.where(mine, hashed, tl.zeros((BLOCK,), tl.uint64))
     whole = tl.sum(total.to(tl.int64, bitcast=True), 0)

@@ -30,7 +30,7 @@ one position that are compared at a time."""
 
 @triton.jit
 def drafts_of(tokens, drafts, committed, slot, row, length, DRAFTS: tl.constexpr):
-    """Return (memory of a text's drafts by position, position of the first). No row is before the first.
+    """Return a text: (its tokens, its drafts by position, position of the first draft). No row is before the first.
 
     ``DRAFTS``: see :attr:`lpkit.kernels.recording.SlotHistories.kind`.
     """
@@ -42,12 +42,13 @@ def drafts_of(tokens, drafts, committed, slot, row, length, DRAFTS: tl.constexpr
     if DRAFTS == 2:  # no program reads where all programs of the row write
         behind = length - 1
         tl.store(tokens + behind, tl.load(drafts + behind, mask=length > 0, other=0), mask=length > 0)
-    return drafts, behind
+    return tokens, drafts, behind
 
 
 @triton.jit
-def text_at(tokens, drafts, committed, place, mask, FILL: tl.constexpr, DRAFTS: tl.constexpr):
+def text_at(text, place, mask, FILL: tl.constexpr, DRAFTS: tl.constexpr):
     """Read tokens of a text. ``DRAFTS``: tokens behind the committed ones lie elsewhere."""
+    tokens, drafts, committed = text
     if DRAFTS > 0:
         behind = place >= committed
         token = tl.load(tokens + place, mask=mask & (place < committed), other=FILL)
@@ -67,23 +68,21 @@ def member(sets, octets, token):
 
 @triton.jit
 def text_of(slots, own, own_step, tokens, stride, lasts, drafts, committed, row, DRAFTS: tl.constexpr):
-    """Return (slot, True if edited, length, and what :func:`text_at` needs) of a row's text in its slot's memory."""
+    """Return (slot, True if edited, length, text) of a row's text in its slot's memory."""
     slot, edited = entry(slots, own, own_step, row)
     length = tl.where(edited, tl.load(lasts + row) + 1, 0).to(tl.int32)
-    tokens += slot * stride
-    drafts, behind = drafts_of(tokens, drafts, committed, slot, row, length, DRAFTS)
-    return slot, edited, length, tokens, drafts, behind
+    return slot, edited, length, drafts_of(tokens + slot * stride, drafts, committed, slot, row, length, DRAFTS)
 
 
 @triton.jit
-def _common(tokens, drafts, committed, one, other, known, DRAFTS: tl.constexpr, SPAN: tl.constexpr):
+def _common(text, one, other, known, DRAFTS: tl.constexpr, SPAN: tl.constexpr):
     """Count equal tokens before two positions, ``one < other``; ``known`` of them are known to be equal."""
     going = known < one
     while going:
         back = known + 1 + tl.arange(0, SPAN)
         there = back <= one
-        mine = text_at(tokens, drafts, committed, one - back, there, 0, DRAFTS)
-        theirs = text_at(tokens, drafts, committed, other - back, there, 0, DRAFTS)
+        mine = text_at(text, one - back, there, 0, DRAFTS)
+        theirs = text_at(text, other - back, there, 0, DRAFTS)
         equal = tl.min(tl.where(there & (mine == theirs), SPAN, tl.arange(0, SPAN)), 0)
         known += equal
         going = equal == SPAN
@@ -112,8 +111,7 @@ def _matches(
     compared further.
     """
     row = tl.program_id(1).to(tl.int64)
-    text = text_of(slots, own, own_step, tokens, stride, lasts, drafts, committed, row, DRAFTS)
-    slot, _, length, tokens, drafts, behind = text
+    slot, _, length, text = text_of(slots, own, own_step, tokens, stride, lasts, drafts, committed, row, DRAFTS)
     place = tl.program_id(0) * POSITIONS + tl.arange(0, POSITIONS)
     first = 0
     if SINCE:
@@ -131,7 +129,7 @@ def _matches(
             start -= SPAN
             item = start + tl.arange(0, SPAN)
             there = (item >= first) & (item < length)
-            token = text_at(tokens, drafts, behind, item, there, -1, DRAFTS)
+            token = text_at(text, item, there, -1, DRAFTS)
             broken = tl.max(tl.where(member(sets, octets, token), item, first - 1), 0)
         enough = length - 1 - broken
     if ASKED != "lengths":
@@ -141,10 +139,10 @@ def _matches(
     done = 0
     while (done < tl.minimum(REACH, enough)) & (tl.max(same.to(tl.int32), 0) > 0):
         back = done + 1 + tl.arange(0, AT_ONCE)
-        last = text_at(tokens, drafts, behind, length - back, back <= length, 0, DRAFTS)
+        last = text_at(text, length - back, back <= length, 0, DRAFTS)
         before = place[:, None] - back[None, :]
         there = same[:, None] & (before >= 0)
-        equal = there & (text_at(tokens, drafts, behind, before, there, 0, DRAFTS) == last[None, :])
+        equal = there & (text_at(text, before, there, 0, DRAFTS) == last[None, :])
         more = tl.min(tl.where(equal, AT_ONCE, tl.arange(0, AT_ONCE)[None, :]), 1)
         matched += tl.where(same, more, 0)
         same &= more == AT_ONCE
@@ -156,16 +154,16 @@ def _matches(
         if second >= 0:
             period = alone - second
             known = done - period
-            before_end = _common(tokens, drafts, behind, length - period, length, known, DRAFTS, SPAN)
+            before_end = _common(text, length - period, length, known, DRAFTS, SPAN)
             before_end += period
-            before_last = _common(tokens, drafts, behind, second, alone, known, DRAFTS, SPAN)
+            before_last = _common(text, second, alone, known, DRAFTS, SPAN)
             before_last += period
             before_each = before_last - (alone - place)
             matched = tl.where(same, tl.minimum(before_each, before_end), matched)
             alone = tl.max(tl.where(same & (before_each == before_end), place, -1), 0)
             known = before_end
         if alone >= 0:
-            further = _common(tokens, drafts, behind, alone, length, known, DRAFTS, SPAN)
+            further = _common(text, alone, length, known, DRAFTS, SPAN)
             matched = tl.where(place == alone, further, matched)
     inside = place < width
     before = place - first
@@ -176,7 +174,7 @@ def _matches(
     elif ASKED == "ngram":
         tl.store(found, completes, mask=inside)
     else:
-        token = text_at(tokens, drafts, behind, place, completes, -1, DRAFTS)
+        token = text_at(text, place, completes, -1, DRAFTS)
         if SETS:
             token = tl.where(member(sets, octets, token), -1, token)
         tl.store(found, token.to(tl.int64), mask=inside)
@@ -192,7 +190,7 @@ def _size(pattern, k):
 
 
 @triton.jit
-def end_of(tokens, drafts, behind, width, pattern, k, DRAFTS: tl.constexpr, BLOCK: tl.constexpr):
+def end_of(text, width, pattern, k, DRAFTS: tl.constexpr, BLOCK: tl.constexpr):
     """Return the position behind the last occurrence of a pattern, searching from the end; -1 without."""
     size = _size(pattern, k)
     last = -1
@@ -202,7 +200,7 @@ def end_of(tokens, drafts, behind, width, pattern, k, DRAFTS: tl.constexpr, BLOC
         there = place + size <= width
         offset = 0
         while (offset < size) & (tl.max(there.to(tl.int32), 0) > 0):
-            token = text_at(tokens, drafts, behind, place + offset, there, -1, DRAFTS)
+            token = text_at(text, place + offset, there, -1, DRAFTS)
             there &= token == tl.load(pattern + offset)
             offset += 1
         last = tl.max(tl.where(there, place + size, -1), 0)
@@ -211,10 +209,7 @@ def end_of(tokens, drafts, behind, width, pattern, k, DRAFTS: tl.constexpr, BLOC
 
 
 @triton.jit
-def begun_of(
-    tokens, drafts, behind, length, since, pattern, k,
-    DRAFTS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+def begun_of(text, length, since, pattern, k, DRAFTS: tl.constexpr, BLOCK: tl.constexpr):
     """Count the tokens of an incomplete pattern at the end of a text, longest first."""
     taken = tl.minimum(_size(pattern, k) - 1, tl.maximum(tl.minimum(length, length - since), 0))
     taken = taken.to(tl.int32)
@@ -225,7 +220,7 @@ def begun_of(
             item = start + tl.arange(0, BLOCK)
             inside = item < taken
             wanted = tl.load(pattern + item, mask=inside, other=0)
-            token = text_at(tokens, drafts, behind, length - taken + item, inside, 0, DRAFTS)
+            token = text_at(text, length - taken + item, inside, 0, DRAFTS)
             fits = tl.minimum(fits, tl.min((token == wanted).to(tl.int32), 0))
         taken -= 1 - fits
     return tl.maximum(taken, 0)
@@ -246,11 +241,10 @@ def _history(
     if tl.program_id(1) == 0:
         tl.store(prompt_len + number, prompt)
         tl.store(total_len + number, total)
-    held += slot * stride
-    drafts, behind = drafts_of(held, drafts, committed, slot, row, total.to(tl.int32), DRAFTS)
+    text = drafts_of(held + slot * stride, drafts, committed, slot, row, total.to(tl.int32), DRAFTS)
     place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = place < width
-    token = text_at(held, drafts, behind, place, inside & (place < total), -1, DRAFTS).to(tl.int64)
+    token = text_at(text, place, inside & (place < total), -1, DRAFTS).to(tl.int64)
     tl.store(tokens + number * width + place, token, mask=inside)
     tl.store(outputs + number * width + place, (place >= prompt) & (token >= 0), mask=inside)
 

@@ -31,220 +31,198 @@ RIVALS = 32
 LISTED = 1024
 """Ids of a row that a program edits at a time; it has the row to itself."""
 
-
-@triton.jit
-def _lowered(value, count, repetition, presence, frequency, BLOCK: tl.constexpr):
-    """Apply the three penalties, in the order and with the rounding of separate operations."""
-    divided = tl.div_rn(value, tl.zeros((BLOCK,), tl.float32) + repetition)
-    value = tl.where(value > 0, divided, value * repetition)
-    value = value - frequency * count.to(tl.float32)
-    return value - presence * tl.where(count > 0, 1.0, 0.0)
+COLUMNS = 5
+"""Most columns that a rule reads."""
 
 
 @once
-def _lower(
-    logits, slots, own, tokens, prompts, lasts, drafts, committed, repetitions, presences, frequencies, found,
-    stride, own_step, text_stride, repetition_step, presence_step, frequency_step, width, vocab,
-    DRAFTS: tl.constexpr, BLOCK: tl.constexpr,
+def _by_text(
+    logits, slots, own, tokens, prompts, lasts, drafts, committed, first, second, third, fourth, fifth, found,
+    stride, own_step, text_stride, first_step, second_step, third_step, fourth_step, fifth_step,
+    first_size, second_size, third_size, fourth_size, fifth_size, width, vocab, nobody,
+    RULE: tl.constexpr, DRAFTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Store the penalized logit of each token of a row's text: its output tokens are compared with each."""
+    """Apply a rule to a row's text, in one program or in one for each ``BLOCK`` tokens.
+
+    ``RULE`` gets (row, slot, True if edited, prompt's length, text's length); the text; (memory, elements from one slot
+    to the next, width) of each column; the row's logits and its memory for what is found; (width of the texts,
+    vocabulary, slot of nobody).
+    """
     row = tl.program_id(0).to(tl.int64)
-    text = text_of(slots, own, own_step, tokens, text_stride, lasts, drafts, committed, row, DRAFTS)
-    slot, edited, total, tokens, drafts, behind = text
+    slot, edited, total, text = text_of(
+        slots, own, own_step, tokens, text_stride, lasts, drafts, committed, row, DRAFTS
+    )
+    at = row, slot, edited, tl.load(prompts + slot, mask=edited, other=0).to(tl.int32), total
+    columns = (
+        (first, first_step, first_size),
+        (second, second_step, second_size),
+        (third, third_step, third_size),
+        (fourth, fourth_step, fourth_size),
+        (fifth, fifth_step, fifth_size),
+    )
+    RULE(at, text, columns, logits + row * stride, found, (width, vocab, nobody), DRAFTS, BLOCK)
+
+
+@triton.jit
+def _of(column, slot):
+    """Return the memory of a slot's values."""
+    return column[0] + slot * column[1]
+
+
+@triton.jit
+def _lower(at, text, columns, logits, found, sizes, DRAFTS: tl.constexpr, BLOCK: tl.constexpr):
+    """Store the penalized logit of each token of a row's text: its output tokens are compared with each."""
+    row, slot, edited, prompt, total = at
+    repetitions, presences, frequencies, _, _ = columns
+    width, vocab, _ = sizes
     place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     if edited & (tl.program_id(1) * BLOCK < total):
-        prompt = tl.load(prompts + slot).to(tl.int32)
-        token = text_at(tokens, drafts, behind, place, place < total, -1, DRAFTS).to(tl.int32)
+        token = text_at(text, place, place < total, -1, DRAFTS).to(tl.int32)
         equal = tl.zeros((BLOCK, BLOCK), tl.int32)
         for start in range(prompt // BLOCK * BLOCK, total, BLOCK):
             other = start + tl.arange(0, BLOCK)
-            counted = (other >= prompt) & (other < total)
-            theirs = text_at(tokens, drafts, behind, other, counted, -2, DRAFTS).to(tl.int32)
+            theirs = text_at(text, other, (other >= prompt) & (other < total), -2, DRAFTS).to(tl.int32)
             equal += (token[:, None] == theirs[None, :]).to(tl.int32)
         real = (token >= 0) & (token < vocab)
-        value = tl.load(logits + row * stride + token, mask=real, other=0.0)
-        repetition = tl.load(repetitions + slot * repetition_step)
-        presence = tl.load(presences + slot * presence_step)
-        frequency = tl.load(frequencies + slot * frequency_step)
-        value = _lowered(value, tl.sum(equal, 1), repetition, presence, frequency, BLOCK)
+        value = tl.load(logits + token, mask=real, other=0.0)
+        count = tl.sum(equal, 1)
+        repetition = tl.load(_of(repetitions, slot))
+        divided = tl.div_rn(value, tl.zeros((BLOCK,), tl.float32) + repetition)
+        value = tl.where(value > 0, divided, value * repetition)
+        value = value - tl.load(_of(frequencies, slot)) * count.to(tl.float32)
+        value = value - tl.load(_of(presences, slot)) * tl.where(count > 0, 1.0, 0.0)
         tl.store(found + row * width + place, value, mask=real)
 
 
-@once
-def _write_text(
-    logits, slots, own, tokens, prompts, lasts, drafts, committed, values,
-    stride, own_step, text_stride, width, vocab,
-    DRAFTS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+@triton.jit
+def _write_text(at, text, columns, logits, found, sizes, DRAFTS: tl.constexpr, BLOCK: tl.constexpr):
     """Write the logits of a row's text; a token that occurs twice has equal values."""
-    row = tl.program_id(0).to(tl.int64)
-    text = text_of(slots, own, own_step, tokens, text_stride, lasts, drafts, committed, row, DRAFTS)
-    _, _, total, tokens, drafts, behind = text
+    row, _, _, _, total = at
+    width, vocab, _ = sizes
     place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    inside = (place < total) & (place < width)
-    token = text_at(tokens, drafts, behind, place, inside, -1, DRAFTS)
+    token = text_at(text, place, (place < total) & (place < width), -1, DRAFTS)
     real = (token >= 0) & (token < vocab)
-    value = tl.load(values + row * width + place, mask=real, other=0.0)
-    tl.store(logits + row * stride + token, value, mask=real)
+    tl.store(logits + token, tl.load(found + row * width + place, mask=real, other=0.0), mask=real)
 
 
-@once
-def _lower_longest(
-    logits, slots, own, tokens, prompts, lasts, drafts, committed, allowed, penalties, sets, set_of, matched,
-    stride, own_step, text_stride, allowed_step, penalty_stride, set_stride, set_step, width, vocab, octets, listed,
-    DRAFTS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+@triton.jit
+def _lower_longest(at, text, columns, logits, found, sizes, DRAFTS: tl.constexpr, BLOCK: tl.constexpr):
     """Lower the logits of tokens by the longest match that they followed: by its excess over the allowed length."""
-    row = tl.program_id(0).to(tl.int64)
-    text = text_of(slots, own, own_step, tokens, text_stride, lasts, drafts, committed, row, DRAFTS)
-    slot, _, total, tokens, drafts, behind = text
-    matched += row * width
-    allowed = tl.minimum(tl.load(allowed + slot * allowed_step), 2**31 - 1).to(tl.int32)
-    sets += tl.load(set_of + slot * set_step) * set_stride
+    row, slot, _, _, total = at
+    allowed, penalties, sets, set_of, _ = columns
+    width, vocab, _ = sizes
+    matched = found + row * width
+    allowed = tl.minimum(tl.load(_of(allowed, slot)), 2**31 - 1).to(tl.int32)
     place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     excess = tl.load(matched + place, mask=place < total, other=-1) - allowed
     mine = (place < total) & (excess >= 0)
     if tl.max(mine.to(tl.int32), 0) > 0:
-        token = text_at(tokens, drafts, behind, place, mine, -1, DRAFTS).to(tl.int32)
+        token = text_at(text, place, mine, -1, DRAFTS).to(tl.int32)
         for start in range(0, total, BLOCK):
             other = start + tl.arange(0, BLOCK)
             against = tl.load(matched + other, mask=other < total, other=-1) - allowed
             rival = (other < total) & (against >= 0)
             if tl.max(rival.to(tl.int32), 0) > 0:
-                theirs = text_at(tokens, drafts, behind, other, rival, -2, DRAFTS).to(tl.int32)
+                theirs = text_at(text, other, rival, -2, DRAFTS).to(tl.int32)
                 before = (against[None, :] == excess[:, None]) & (other[None, :] < place[:, None])
                 better = (theirs[None, :] == token[:, None]) & ((against[None, :] > excess[:, None]) | before)
                 mine &= tl.max(better.to(tl.int32), 1) == 0
-        mine &= (token >= 0) & (token < vocab) & (member(sets, octets, token) == 0)
-        value = tl.load(logits + row * stride + token, mask=mine, other=0.0)
-        less = tl.load(penalties + slot * penalty_stride + tl.minimum(excess, listed - 1), mask=mine, other=0.0)
-        tl.store(logits + row * stride + token, value - less, mask=mine)
+        broken = member(_of(sets, tl.load(_of(set_of, slot))), sets[2], token)
+        mine &= (token >= 0) & (token < vocab) & (broken == 0)
+        value = tl.load(logits + token, mask=mine, other=0.0)
+        less = tl.load(_of(penalties, slot) + tl.minimum(excess, penalties[2] - 1), mask=mine, other=0.0)
+        tl.store(logits + token, value - less, mask=mine)
 
 
-@once
-def _leave(
-    logits, slots, own, tokens, prompts, lasts, drafts, committed, times, least, added, ends, matched, found,
-    stride, own_step, text_stride, times_step, least_step, added_step, end_step, matched_step, width, vocab,
-    DRAFTS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+@triton.jit
+def _leave(at, text, columns, logits, found, sizes, DRAFTS: tl.constexpr, BLOCK: tl.constexpr):
     """Add to the logit of the token that continues the loop at the end of a row's text, and store the row's end token;
     -1 without a loop."""
-    row = tl.program_id(0).to(tl.int64)
-    text = text_of(slots, own, own_step, tokens, text_stride, lasts, drafts, committed, row, DRAFTS)
-    slot, _, total, tokens, drafts, behind = text
-    repeated = tl.load(times + slot * times_step) - 1
-    fewest = tl.load(least + slot * least_step)
+    row, slot, _, _, total = at
+    times, least, added, ends, matched = columns
+    _, vocab, _ = sizes
+    repeated = tl.load(_of(times, slot)) - 1
+    fewest = tl.load(_of(least, slot))
     last = -1
     start = (total - 1) // BLOCK * BLOCK
     while (start >= 0) & (last < 0):
         place = start + tl.arange(0, BLOCK)
         span = total - place
-        before = tl.load(matched + row * matched_step + place, mask=span > 0, other=0)
+        before = tl.load(_of(matched, row) + place, mask=span > 0, other=0)
         loops = (span > 0) & (before >= repeated * span) & (before + span >= fewest)
-        known = text_at(tokens, drafts, behind, place, loops, -1, DRAFTS) >= 0
+        known = text_at(text, place, loops, -1, DRAFTS) >= 0
         last = tl.max(tl.where(loops & known, place, -1), 0)
         start -= BLOCK
     end = -1
     if last >= 0:
-        token = text_at(tokens, drafts, behind, last, last >= 0, -1, DRAFTS)
-        value = tl.load(logits + row * stride + token, mask=token < vocab, other=0.0)
-        tl.store(logits + row * stride + token, value + tl.load(added + slot * added_step), mask=token < vocab)
-        end = tl.load(ends + slot * end_step).to(tl.int32)
+        token = text_at(text, last, last >= 0, -1, DRAFTS)
+        value = tl.load(logits + token, mask=token < vocab, other=0.0)
+        tl.store(logits + token, value + tl.load(_of(added, slot)), mask=token < vocab)
+        end = tl.load(_of(ends, slot)).to(tl.int32)
     tl.store(found + row, end)
 
 
-@once
-def _thought(
-    logits, slots, own, tokens, prompts, lasts, drafts, committed, starts, ends, budgets, found,
-    stride, own_step, text_stride, start_stride, end_stride, budget_step, width, vocab, start_size, end_size,
-    DRAFTS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+@triton.jit
+def _thought(at, text, columns, logits, found, sizes, DRAFTS: tl.constexpr, BLOCK: tl.constexpr):
     """Store the next token of the end marker for rows that thought long enough; -1 for others."""
-    row = tl.program_id(0).to(tl.int64)
-    text = text_of(slots, own, own_step, tokens, text_stride, lasts, drafts, committed, row, DRAFTS)
-    slot, edited, total, tokens, drafts, behind = text
-    starts += slot * start_stride
-    ends += slot * end_stride
+    row, slot, edited, _, total = at
+    starts, ends, budgets, _, _ = columns
     due = -1
     if edited:
-        began = end_of(tokens, drafts, behind, total, starts, start_size, DRAFTS, BLOCK)
-        if (began >= 0) & (total - began >= tl.load(budgets + slot * budget_step)):
-            ended = end_of(tokens, drafts, behind, total, ends, end_size, DRAFTS, BLOCK)
-            if began > ended:
-                written = begun_of(tokens, drafts, behind, total, began, ends, end_size, DRAFTS, BLOCK)
-                due = tl.load(ends + written).to(tl.int32)
+        began = end_of(text, total, _of(starts, slot), starts[2], DRAFTS, BLOCK)
+        if (began >= 0) & (total - began >= tl.load(_of(budgets, slot))):
+            marker = _of(ends, slot)
+            if began > end_of(text, total, marker, ends[2], DRAFTS, BLOCK):
+                written = begun_of(text, total, began, marker, ends[2], DRAFTS, BLOCK)
+                due = tl.load(marker + written).to(tl.int32)
     tl.store(found + row, due)
 
 
-@once
-def _due(
-    logits, slots, own, tokens, prompts, lasts, drafts, committed, sequences, ends, found,
-    stride, own_step, text_stride, sequence_stride, end_step, width, vocab, sequence_size,
-    DRAFTS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+@triton.jit
+def _due(at, text, columns, logits, found, sizes, DRAFTS: tl.constexpr, BLOCK: tl.constexpr):
     """Store the token of a row's sequence that its output comes to."""
-    row = tl.program_id(0).to(tl.int64)
-    text = text_of(slots, own, own_step, tokens, text_stride, lasts, drafts, committed, row, DRAFTS)
-    slot, edited, total, _, _, _ = text
-    place = tl.minimum(total - tl.load(prompts + slot), tl.load(ends + slot * end_step))
-    place = tl.minimum(tl.maximum(place, 0), sequence_size - 1)
-    tl.store(found + row, tl.load(sequences + slot * sequence_stride + place, mask=edited, other=-1))
+    row, slot, edited, prompt, total = at
+    sequences, ends, _, _, _ = columns
+    place = tl.minimum(total - prompt, tl.load(_of(ends, slot)))
+    place = tl.minimum(tl.maximum(place, 0), sequences[2] - 1)
+    tl.store(found + row, tl.load(_of(sequences, slot) + place, mask=edited, other=-1))
 
 
-@once
-def _heads(
-    logits, slots, own, tokens, prompts, lasts, drafts, committed, seeds, probabilities, found,
-    stride, own_step, text_stride, seed_step, probability_step, width, vocab, nobody,
-    DRAFTS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+@triton.jit
+def _heads(at, text, columns, logits, found, sizes, DRAFTS: tl.constexpr, BLOCK: tl.constexpr):
     """Store a row's slot, or the slot of nobody: by chance, which depends on its seed and length."""
-    row = tl.program_id(0).to(tl.int64)
-    text = text_of(slots, own, own_step, tokens, text_stride, lasts, drafts, committed, row, DRAFTS)
-    slot, edited, total, _, _, _ = text
+    row, slot, edited, _, total = at
+    seeds, probabilities, _, _, _ = columns
     one = tl.zeros((1,), tl.int64)
-    state = mixed(one.to(tl.uint64, bitcast=True), tl.load(seeds + slot * seed_step) + one)
-    chance = drawn(mixed(state, total + one))
-    heads = edited & (chance < tl.load(probabilities + slot * probability_step))
-    tl.store(found + row + tl.arange(0, 1), tl.where(heads, slot, nobody - 1))
+    state = mixed(one.to(tl.uint64, bitcast=True), tl.load(_of(seeds, slot)) + one)
+    heads = edited & (drawn(mixed(state, total + one)) < tl.load(_of(probabilities, slot)))
+    tl.store(found + row + tl.arange(0, 1), tl.where(heads, slot, sizes[2]))
 
 
-@once
-def _choose(
-    logits, slots, own, tokens, prompts, lasts, drafts, committed, firsts, spans, every, afters, befores, found,
-    stride, own_step, text_stride, first_step, span_step, every_step, after_stride, before_stride, width, vocab,
-    after_size, before_size, nobody,
-    DRAFTS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+@triton.jit
+def _choose(at, text, columns, logits, found, sizes, DRAFTS: tl.constexpr, BLOCK: tl.constexpr):
     """Store a row's slot, or the slot of nobody: by its position, counted from the prompt's end or from a marker."""
-    row = tl.program_id(0).to(tl.int64)
-    text = text_of(slots, own, own_step, tokens, text_stride, lasts, drafts, committed, row, DRAFTS)
-    slot, edited, total, tokens, drafts, behind = text
-    afters += slot * after_stride
-    chosen = slot * 0 + nobody - 1
+    row, slot, edited, prompt, total = at
+    firsts, spans, every, afters, befores = columns
+    chosen = slot * 0 + sizes[2]
     if edited:
-        since = tl.load(prompts + slot).to(tl.int32)
-        if tl.load(afters) >= 0:
-            since = end_of(tokens, drafts, behind, total, afters, after_size, DRAFTS, BLOCK)
-        ended = end_of(tokens, drafts, behind, total, befores + slot * before_stride, before_size, DRAFTS, BLOCK)
-        place = (total - since).to(tl.int64) - tl.load(firsts + slot * first_step)
-        due = (place >= 0) & (place < tl.load(spans + slot * span_step))
-        due &= place % tl.load(every + slot * every_step) == 0
+        since = prompt
+        if tl.load(_of(afters, slot)) >= 0:
+            since = end_of(text, total, _of(afters, slot), afters[2], DRAFTS, BLOCK)
+        ended = end_of(text, total, _of(befores, slot), befores[2], DRAFTS, BLOCK)
+        place = (total - since).to(tl.int64) - tl.load(_of(firsts, slot))
+        due = (place >= 0) & (place < tl.load(_of(spans, slot)))
+        due &= place % tl.load(_of(every, slot)) == 0
         chosen = tl.where(due & (since >= 0) & (ended <= since), slot, chosen)
     tl.store(found + row, chosen)
 
 
-@once
-def _seed(
-    logits, slots, own, tokens, prompts, lasts, drafts, committed, counts, keys, found,
-    stride, own_step, text_stride, count_step, key_step, width, vocab,
-    DRAFTS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+@triton.jit
+def _seed(at, text, columns, logits, found, sizes, DRAFTS: tl.constexpr, BLOCK: tl.constexpr):
     """Store a hash of a row's key and its last tokens."""
-    row = tl.program_id(0).to(tl.int64)
-    text = text_of(slots, own, own_step, tokens, text_stride, lasts, drafts, committed, row, DRAFTS)
-    slot, _, total, tokens, drafts, behind = text
-    count, key = tl.load(counts + slot * count_step), tl.load(keys + slot * key_step)
-    seed = seed_of(tokens, drafts, behind, total, count, key, DRAFTS, BLOCK)
+    row, slot, _, _, total = at
+    counts, keys, _, _, _ = columns
+    seed = seed_of(text, total, tl.load(_of(counts, slot)), tl.load(_of(keys, slot)), DRAFTS, BLOCK)
     tl.store(found + row + tl.arange(0, 1), seed)
 
 
@@ -289,8 +267,8 @@ def penalize_(logits: torch.Tensor, *columns: torch.Tensor, entries: Entries, te
     """Lower the logits of a text's tokens by its repetition, presence and frequency penalties."""
     found = _memory(logits, texts, torch.float32)
     # Multiplying and adding in one instruction would round once where the operations of torch round twice.
-    _over(_lower, logits, entries, texts, columns, found, COMPARED, tiled=True, enable_fp_fusion=False)
-    _over(_write_text, logits, entries, texts, (), found, LISTED, tiled=True)
+    _over(_lower, logits, entries, texts, columns, found, COMPARED, enable_fp_fusion=False)
+    _over(_write_text, logits, entries, texts, (), found, LISTED)
     return logits
 
 
@@ -315,11 +293,9 @@ def penalize_repetitions_(
     logits: torch.Tensor, window: torch.Tensor, *columns: torch.Tensor, entries: Entries, texts: SlotHistories
 ) -> torch.Tensor:
     """Lower the logits of tokens that would continue a repetition without tokens of a set."""
-    _, penalties, *sets = columns
     matched = _memory(logits, texts, torch.int32)
-    matches("lengths", matched, entries, texts, window=window, sets=tuple(sets))
-    sizes = (sets[0].shape[1], penalties.shape[1])
-    _over(_lower_longest, logits, entries, texts, columns, matched, RIVALS, sizes, tiled=True)
+    matches("lengths", matched, entries, texts, window=window, sets=columns[2:])
+    _over(_lower_longest, logits, entries, texts, columns, matched, RIVALS)
     return logits
 
 
@@ -327,20 +303,19 @@ def leave_loop_(logits: torch.Tensor, *columns: torch.Tensor, entries: Entries, 
     """Add to the logits of tokens that would continue a loop, and keep only the end token, if there is one."""
     matched = _memory(logits, texts, torch.int32)
     matches("lengths", matched, entries, texts, since_prompt=True)
-    return keep_ids_(logits, _over(_leave, logits, entries, texts, (*columns, matched), None, SPAN))
+    return keep_ids_(logits, _over(_leave, logits, entries, texts, (*columns, matched)))
 
 
 def end_thinking_(logits: torch.Tensor, *columns: torch.Tensor, entries: Entries, texts: SlotHistories) -> torch.Tensor:
     """Keep only the end marker's next token in rows that thought long enough, by their markers and budget."""
-    sizes = columns[0].shape[1], columns[1].shape[1]
-    return keep_ids_(logits, _over(_thought, logits, entries, texts, columns, None, SPAN, sizes))
+    return keep_ids_(logits, _over(_thought, logits, entries, texts, columns))
 
 
 def force_sequence_(
     logits: torch.Tensor, *columns: torch.Tensor, entries: Entries, texts: SlotHistories
 ) -> torch.Tensor:
     """Keep only the token that is due, by sequences and the places at which they stay."""
-    return keep_ids_(logits, _over(_due, logits, entries, texts, columns, None, AT_ONCE, (columns[0].shape[1],)))
+    return keep_ids_(logits, _over(_due, logits, entries, texts, columns, block=AT_ONCE))
 
 
 def exclude_sometimes_(
@@ -348,15 +323,14 @@ def exclude_sometimes_(
     log_threshold: torch.Tensor, keep: torch.Tensor, entries: Entries, texts: SlotHistories,
 ) -> torch.Tensor:  # fmt: skip
     """Exclude top choices of some rows, which chance selects."""
-    some = _over(_heads, logits, entries, texts, (seed, probability), None, AT_ONCE, (entries.size,))
+    some = _over(_heads, logits, entries, texts, (seed, probability), block=AT_ONCE)
     return exclude_top_choices_(logits, temperature, log_threshold, keep, entries=entries._replace(slots=some))
 
 
 def choose_(logits: torch.Tensor, *columns: torch.Tensor, entries: Entries, texts: SlotHistories) -> torch.Tensor:
     """Return the slots of the rows at which a step acts, as :meth:`lpkit.rules.when.Conditional.acting` decides it by
     the same columns, and the slot of nobody for others."""
-    sizes = columns[3].shape[1], columns[4].shape[1], entries.size
-    return _over(_choose, logits, entries, texts, columns, None, SPAN, sizes)
+    return _over(_choose, logits, entries, texts, columns)
 
 
 def bias_by_context_(
@@ -375,22 +349,21 @@ def _memory(logits: torch.Tensor, texts: SlotHistories, dtype: torch.dtype) -> t
 
 
 def _over(
-    kernel: Any, logits: torch.Tensor, entries: Entries, texts: SlotHistories, columns: tuple[torch.Tensor, ...],
-    found: torch.Tensor | None, block: int, sizes: tuple[int, ...] = (), tiled: bool = False, **options: Any,
+    rule: Any, logits: torch.Tensor, entries: Entries, texts: SlotHistories, columns: tuple[torch.Tensor, ...],
+    found: torch.Tensor | None = None, block: int = SPAN, **options: Any,
 ) -> torch.Tensor:  # fmt: skip
-    """Launch a kernel with a program for each row, or ``tiled`` for each ``block`` tokens of it; return ``found``.
-
-    The kernel takes the logits, the rows' entries and texts, columns, memory for what is found (by default an int64 per
-    row), the strides of all of these, the texts' width, the vocabulary, and ``sizes``.
-    """
+    """Apply a rule to each row's text, or to each ``block`` tokens of it if ``found`` has a number for each; return
+    ``found``, by default an int64 per row."""
     rows, vocab = logits.shape
     if found is None:
         found = torch.empty(rows, 1, dtype=torch.int64, device=logits.device)
-    grid = (rows, ratio_up(texts.width, block)) if tiled else (rows,)
+    columns = (*columns, *(entries.own,) * (COLUMNS - len(columns)))
     strides = (logits.stride(0), entries.step, texts.held.stride(0), *(item.stride(0) for item in columns))
-    given = (logits, entries.slots, entries.own, *texts[:5], *columns, found, *strides, texts.width, vocab, *sizes)
+    sizes = (*(item.shape[-1] for item in columns), texts.width, vocab, entries.size - 1)
+    given = (logits, entries.slots, entries.own, *texts[:5], *columns, found, *strides, *sizes)
+    grid = rows, ratio_up(found.shape[1], block)
     warps = 1 if block < RIVALS else WARPS
-    launch(kernel, grid, given, DRAFTS=texts.kind, BLOCK=block, num_warps=warps, **options)
+    launch(_by_text, grid, given, RULE=rule, DRAFTS=texts.kind, BLOCK=block, num_warps=warps, **options)
     return found
 
 

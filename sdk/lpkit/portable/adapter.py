@@ -52,7 +52,7 @@ class AdapterLogitsProcessor(PortableProcessor):
             self.params = self._resolved_params  # type: ignore[method-assign]  # only an instance has a tokenizer
         # On V2 the tokens are on the device: the host keeps lists of them and fetches new tokens.
         self._host: HostHistories | None = None
-        if self._v2 is not None and self.history != "none":
+        if self._v2 is not None:
             speculative = getattr(vllm_config, "speculative_config", None) is not None
             self._host = HostHistories(device_or_states, self.history, speculative)
 
@@ -134,10 +134,8 @@ class AdapterLogitsProcessor(PortableProcessor):
         return _edited(logits, ((index, row.params, row.prompt_ids, row.output_ids) for index, row in rows))
 
     def _edit_rows(self, logits: torch.Tensor, rows: Rows) -> torch.Tensor:
-        calls, entries = self._calls, self._binding.entries(rows)
-        if self._v1 is not None:  # the host knows the rows: nothing waits for the device
-            return _edited(logits, ((row, calls[it.slot], it.prompt_ids or [], it.output_ids) for row, it in entries))
-        return _edited(logits, ((row, calls[slot], [], []) for row, slot in entries))
+        calls, entries = self._calls, self._binding.entries(rows)  # the host knows the rows: nothing waits
+        return _edited(logits, ((row, calls[it.slot], it.prompt_ids or [], it.output_ids) for row, it in entries))
 
 
 def _edited(logits: torch.Tensor, rows: Iterable[tuple[int, Call, list[int], list[int]]]) -> torch.Tensor:

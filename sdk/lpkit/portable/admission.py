@@ -60,6 +60,7 @@ class Admission:
         vllm_config, slots, device, vocab_size: of the engine.
 
     Attributes:
+        arena: holds the columns.
         columns: by name.
         temperature: temperature by which the engine will still divide each request's logits.
         own: True for slots of admitted requests.
@@ -90,8 +91,8 @@ class Admission:
         self._take = take
         self._vocab_size = vocab_size
         own_columns = {_TEMPERATURE: column(torch.float32, default=1.0), _OWN: column(torch.bool)}
-        self._arena = Arena({**declared, **own_columns}, slots, device, vocab_size)
-        self.columns = self._arena.columns
+        self.arena = Arena({**declared, **own_columns}, slots, device, vocab_size)
+        self.columns = self.arena.columns
         self.temperature, self.own = self.columns[_TEMPERATURE], self.columns[_OWN]
         self._params = params
         self.required_keys: frozenset[str] | None = None
@@ -109,17 +110,12 @@ class Admission:
 
     def flush(self) -> None:
         """Send staged column values to the device, if there are any."""
-        self._arena.flush()
+        self.arena.flush()
 
     @property
     def admitted(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
         """:attr:`own` on the host, bool ``[slots + 1]``."""
         return self.own._host
-
-    @property
-    def version(self) -> int:
-        """Number of times that columns were sent."""
-        return self._arena.version
 
     def dismiss(self, slot: int) -> None:
         """Record that the request in a slot is not admitted, or no more."""
@@ -151,7 +147,7 @@ class Admission:
                     return False
                 if params is None:
                     return False
-            self._arena.reset(slot)
+            self.arena.reset(slot)
             if not (greedy or self._divided):
                 self.temperature[slot] = sampling_params.temperature
             admitted = bool(self._take(slot, params, sampling_params, prompt_ids))

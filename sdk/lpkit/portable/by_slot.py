@@ -70,6 +70,8 @@ class BySlot:
         self._read: list[Any] = []
         self._plans: dict[Any, LaunchPlan] = {}
         self._last: tuple[tuple[Any, ...], Any] = (), None  # the plan of the last step, and its key
+        self._held: torch.Tensor | None = None  # histories of the last step, and their strides
+        self._strides: tuple[int, ...] = ()
 
     def rehearse(self, on_v2: bool) -> None:
         """Run the kernels of a step that reads histories on rows of nobody, which compiles them: no request waits."""
@@ -85,8 +87,9 @@ class BySlot:
     @property
     def recorded(self) -> bool:
         """True if the step can be repeated with the present columns."""
-        if self._admission.version != self._version:
-            self._version = self._admission.version
+        version = self._admission.arena.version
+        if version != self._version:
+            self._version = version
             self._calls = self._record()
             read = [(name, *map(_memory, (self._admission.own.all, *columns))) for name, columns, _ in self._calls]
             if read != self._read:  # a plan reads columns where they were when it was made
@@ -104,7 +107,7 @@ class BySlot:
             texts: the rows' histories, if the step reads them.
         """
         shape = logits.shape
-        if logits.requires_grad or slots.shape[0] < shape[0]:
+        if logits.requires_grad or len(slots) < shape[0]:
             return False
         key: tuple[Any, ...] = (shape, logits.stride(), logits.dtype, logits.data_ptr() & 15, place())
         moving: tuple[torch.Tensor, ...] = (logits, slots)
@@ -112,7 +115,9 @@ class BySlot:
             if self._pairs is not None and texts.width * texts.outputs > self._pairs:
                 return False
             moving += texts[:5] if texts.kind else texts[:3]
-            key += texts.width, texts.held.stride(), texts.kind
+            if texts.held is not self._held:
+                self._held, self._strides = texts.held, texts.held.stride()
+            key += texts.width, self._strides, texts.kind
         plan = self._last[1] if key == self._last[0] else self._plans.get(key)  # comparing is faster than hashing
         if plan is not None:
             self._last = key, plan

@@ -88,7 +88,7 @@ class V1Binding:
             return None
         if reads_texts:
             assert self._history is not None
-            slots, texts, waiting = self._history.texts(self._own, logits.shape[0], "kernels")
+            slots, texts, waiting = self._history.texts(self._own, len(logits), "kernels")
             if waiting:
                 self._warn()
             return slots, texts

@@ -43,14 +43,14 @@ class V2Binding:
         self._declared = history
         self._states = states
         self._device = torch.device(states.device)
+        self._longest = states.all_token_ids.gpu.shape[1]
         self._batch: tuple[bytes, int] = (b"", -1)  # the requests of the last call by slot
         self._used = False  # True if any of these uses the processor
         self._held = 0  # slots of admitted requests, some of which may have left
-        # The requests of the last call with one row each, the chosen requests among them, and where they are: number in
-        # the batch and slot, on the host and on the device.
+        # The requests of the last call with one row each, the chosen requests among them, and where they are on the
+        # device: number in the batch and slot.
         self._requests = b""
         self._chosen = b""
-        self._numbers_and_slots = np.empty((2, 0), dtype=np.int64)
         self._index = self._slots = torch.empty(0, dtype=torch.int64)
 
     @property
@@ -77,7 +77,7 @@ class V2Binding:
         if not self._held:
             return None
         requests = ctx.idx_mapping_np
-        batch = requests.tobytes(), self._admission.version
+        batch = requests.tobytes(), self._admission.arena.version
         if batch != self._batch:
             self._batch, self._used = batch, bool(self._admission.admitted[requests].any())
         if not self._used:
@@ -100,8 +100,8 @@ class V2Binding:
             lengths = lengths[own]
             width = padded(int(lengths.max()), SHORTEST)
             outputs = int((lengths - states.prompt_len.np[requests[own]]).max())
-        last, width = ctx.pos, min(width, held.shape[1])
-        if last.shape[0] == len(requests):
+        last, width = ctx.pos, min(width, self._longest)
+        if len(last) == len(requests):
             return SlotHistories(held, states.prompt_len.gpu, last, last, last, width, outputs)
         more = ctx.input_ids, states.total_len.gpu
         return SlotHistories(held, states.prompt_len.gpu, last, *more, width, outputs, 1)
@@ -123,15 +123,6 @@ class V2Binding:
         whole = count == len(chosen)
         return Rows(self._index, self._slots, history, self._declared, self._admission.temperature, whole)
 
-    def entries(self, rows: Rows) -> list[tuple[int, int]]:
-        """Return (row, slot) for the rows of the last :meth:`rows`, each row once. Used by request-level callables.
-
-        With drafts it waits for the device, because only the device knows each request's number of drafts.
-        """
-        if self._requests:
-            return list(zip(*self._numbers_and_slots.tolist(), strict=True))
-        return list(dict(zip(rows.index.tolist(), rows.slots.tolist(), strict=True)).items())
-
     def _find(self, requests: np.ndarray[Any, Any], chosen: Bools, ctx: LogitsContext) -> None:
         """Find rows and slots of the chosen requests; with drafts, the device computes them."""
         mapping = ctx.expanded_idx_mapping
@@ -145,8 +136,8 @@ class V2Binding:
             return
         self._requests, self._chosen = order, mine
         numbers = np.flatnonzero(chosen)
-        self._numbers_and_slots = np.stack((numbers, requests[numbers].astype(np.int64)))
-        self._index, self._slots = sent(torch.from_numpy(self._numbers_and_slots), self._device).unbind()
+        located = np.stack((numbers, requests[numbers].astype(np.int64)))
+        self._index, self._slots = sent(torch.from_numpy(located), self._device).unbind()
 
     def _with_drafts(self, requests: np.ndarray[Any, Any], chosen: Bools, mapping: torch.Tensor) -> torch.Tensor:
         """Compute the rows of the chosen requests if a request has several rows. Only the device knows their number.

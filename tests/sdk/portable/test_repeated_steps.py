@@ -43,8 +43,8 @@ def made(repeated: bool) -> Far:
         return Far(make_config(max_num_seqs=4, vocab_size=VOCAB), CPU, False)
     with recording():
         processor = Far(make_config(max_num_seqs=4, vocab_size=VOCAB), CPU, False)
-    processor._admission._arena._on_host = False
-    processor._admission._arena.lay_out()
+    processor._admission.arena._on_host = False
+    processor._admission.arena.lay_out()
     processor._admission.flush()
     return processor
 
