@@ -181,6 +181,8 @@ class LaunchPlan:
     def run(self, *tensors: torch.Tensor) -> None:
         """Launch with the addresses of ``tensors``, given in the order of the moving ones.
 
+        The plan keeps all but the first, the logits, until the next run: an object that comes again is where it was.
+
         Raises:
             RuntimeError: the driver refuses a launch.
         """

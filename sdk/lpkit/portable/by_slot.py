@@ -70,8 +70,7 @@ class BySlot:
         self._read: list[Any] = []
         self._plans: dict[Any, LaunchPlan] = {}
         self._last: tuple[tuple[Any, ...], Any] = (), None  # the plan of the last step, and its key
-        self._held: torch.Tensor | None = None  # histories of the last step, and their strides
-        self._strides: tuple[int, ...] = ()
+        self._held: torch.Tensor | None = None  # memory of the last step's histories
 
     def rehearse(self, on_v2: bool) -> None:
         """Run the kernels of a step that reads histories on rows of nobody, which compiles them: no request waits."""
@@ -94,9 +93,13 @@ class BySlot:
             read = [(name, *map(_memory, (self._admission.own.all, *columns))) for name, columns, _ in self._calls]
             if read != self._read:  # a plan reads columns where they were when it was made
                 self._read = read
-                self._plans.clear()
-                self._last = (), None
+                self._forget()
         return bool(self._calls)
+
+    def _forget(self) -> None:
+        """Drop all plans: memory that they read was laid out anew."""
+        self._plans.clear()
+        self._last = (), None
 
     def edit(self, logits: torch.Tensor, slots: torch.Tensor, texts: SlotHistories | None = None) -> bool:
         """Edit a batch; False if the logits or the histories do not suit the kernels.
@@ -116,8 +119,10 @@ class BySlot:
                 return False
             moving += texts[:5] if texts.kind else texts[:3]
             if texts.held is not self._held:
-                self._held, self._strides = texts.held, texts.held.stride()
-            key += texts.width, self._strides, texts.kind
+                if self._held is None or texts.held.stride() != self._held.stride():
+                    self._forget()
+                self._held = texts.held
+            key += texts.width, texts.kind
         plan = self._last[1] if key == self._last[0] else self._plans.get(key)  # comparing is faster than hashing
         if plan is not None:
             self._last = key, plan
