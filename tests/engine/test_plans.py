@@ -63,7 +63,7 @@ EACH = (
     + """
 original, seen, compared, refused = launching.launch, [], set(), set()
 to_driver = launching._CudaDriver.launch
-launching._CudaDriver.launch = lambda self, bound: (seen.append(bound), to_driver(self, bound))
+launching._CudaDriver.launch = lambda self, bounds: (seen.extend(bounds), to_driver(self, bounds))
 
 def compare(kernel, grid, args, **options):
     if launching._thread.recording is not None:  # a chain's rules have plans of their own

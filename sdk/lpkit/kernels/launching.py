@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any, NamedTuple
@@ -70,7 +70,7 @@ def launch(kernel: Any, grid: tuple[int, ...], args: tuple[Any, ...], **options:
         bound.config.stream = stream
         for cell, value in zip(bound.cells, values):  # noqa: B905 - this is every launch's path
             cell.value = value
-        driver.launch(bound)
+        driver.launch((bound,))
         return
     compiled = kernel[grid](*args, **options)
     if key not in known and len(known) < MOST_KNOWN:
@@ -198,10 +198,7 @@ class LaunchPlan:
                 cells[number].value = tensor.data_ptr()
                 given[number] = tensor
         given[0] = None  # the logits of a step are not kept
-        call = driver.call
-        for bound in self._bound:
-            if call(*bound.given):
-                driver.launch(bound)
+        driver.launch(self._bound)
 
 
 class _Config(ctypes.Structure):
@@ -259,7 +256,7 @@ class _CudaDriver:
         self._stream: Callable[[int], int] = active.get_current_stream
         self._runtime = runtime
         self._hooks = runtime.launch_enter_hook, runtime.launch_exit_hook
-        self.call = ctypes.CDLL("libcuda.so.1").cuLaunchKernelEx
+        self._call = ctypes.CDLL("libcuda.so.1").cuLaunchKernelEx
 
     def place(self) -> tuple[int, int]:
         device = self._device()
@@ -273,18 +270,20 @@ class _CudaDriver:
             return True
         return bool(getattr(enter, "calls", True) or getattr(leave, "calls", True) or _observers)
 
-    def launch(self, bound: _Bound) -> None:
+    def launch(self, bounds: Iterable[_Bound]) -> None:
         """Launch with the present values of the cells.
 
         Raises:
             RuntimeError: the driver refuses.
         """
-        error = self.call(*bound.given)
-        if error == _NO_CONTEXT:  # this thread has not used the GPU yet, except for memory that was at hand
-            torch.cuda.synchronize()
-            error = self.call(*bound.given)
-        if error:
-            raise RuntimeError(f"the CUDA driver could not launch a kernel: error {error}")
+        call = self._call
+        for bound in bounds:
+            error = call(*bound.given)
+            if error == _NO_CONTEXT:  # this thread has not used the GPU yet, except for memory that was at hand
+                torch.cuda.synchronize()
+                error = call(*bound.given)
+            if error:
+                raise RuntimeError(f"the CUDA driver could not launch a kernel: error {error}")
 
     def bind(self, item: Launch, moving: dict[int, Any]) -> _Bound | None:
         """Return a launch on the current stream as the driver takes it, with the cells of ``moving`` for arguments at

@@ -50,7 +50,7 @@ class Driver(launching._CudaDriver):
         self._runtime, self._hooks = hooks, (hooks.launch_enter_hook, hooks.launch_exit_hook)
         self.configs: list[list[int]] = []
         self.error = 0
-        self.call = self.launched  # type: ignore[assignment]
+        self._call = self.launched  # type: ignore[assignment]
 
     def launched(self, config: Any, function: Any, cells: Any, _: None) -> int:
         given = config._obj
