@@ -80,7 +80,7 @@ class HostHistories:
         self._states = states
         self._history = history
         self._speculative = speculative
-        self._held: list[_Held | None] = [None] * states.max_num_reqs
+        self._held: dict[int, _Held] = {}
         self._own = np.zeros(states.max_num_reqs, dtype=np.bool_)
         self._seen = np.zeros(states.max_num_reqs, dtype=np.int64)  # tokens of each slot that the host has
 
@@ -92,7 +92,7 @@ class HostHistories:
 
     def decline(self, slot: int) -> None:
         """Record that the request in ``slot`` does not use the processor."""
-        self._held[slot] = None
+        self._held.pop(slot, None)
         self._own[slot] = False
 
     def rows(self, ctx: LogitsContext) -> Rows:
@@ -117,7 +117,7 @@ class HostHistories:
         return np.flatnonzero(used).tolist(), [self._row(slot) for slot in chosen.tolist()]
 
     def _row(self, slot: int) -> V1Row:
-        return self._held[slot].row  # type: ignore[union-attr, return-value]
+        return self._held[slot].row  # type: ignore[return-value]
 
     # -- the copy --------------------------------------------------------------------------------------------
 
@@ -148,7 +148,7 @@ class HostHistories:
         self._seen[slots] = ends
         if self._history == "none":
             for slot in slots[starts == 0].tolist():
-                held = self._of(slot)
+                held = self._held[slot]
                 held.row = held.row or V1Row(held.params, Unread(), Unread())
             return
         if self._history == "length":
@@ -162,7 +162,7 @@ class HostHistories:
         for slot, start, gap, prompt in zip(
             slots.tolist(), starts.tolist(), gaps.tolist(), prompts.tolist(), strict=True
         ):
-            held, new = self._of(slot), list(islice(rest, gap))
+            held, new = self._held[slot], list(islice(rest, gap))
             if start == 0 or held.row is None:
                 held.row = V1Row(held.params, new[:prompt], new[prompt:])
             elif gap == 1:
@@ -171,11 +171,6 @@ class HostHistories:
                 # A V1 engine grows by one token per step, and V1 processors may rely on it: return the request as
                 # resumed.
                 held.row = V1Row(held.params, held.row.prompt_ids, held.row.output_ids + new)
-
-    def _of(self, slot: int) -> _Held:
-        held = self._held[slot]
-        assert held is not None
-        return held
 
     # -- drafts ----------------------------------------------------------------------------------------------
 
@@ -219,7 +214,7 @@ class HostHistories:
 
     def _drafted(self, slot: int, beyond: int, drafts: list[int]) -> V1Row:
         """Return the row of ``slot`` that sees ``beyond`` tokens more than the committed ones."""
-        row, held = self._row(slot), self._of(slot)
+        row, held = self._row(slot), self._held[slot]
         if beyond == 0:
             return row
         if self._history == "none":

@@ -131,31 +131,24 @@ class V1History:
         waiting: set[int] = set()
         step.room -= 1
         if changed or anew or step.room < 0:
-            waiting = self._enter(step, anew, last, lengths, newest)
+            entering = [(row, entry) for row in anew if (entry := step.wanted[row]) is not None]
+            for row, entry in entering:
+                lengths[row] = len(entry.output_ids)
+                last[row] = len(entry.prompt_ids or ()) + lengths[row] - 1
+                newest[row] = (entry.output_ids or entry.prompt_ids or (0,))[-1]
+            self._describe(step, last, lengths)
+            waiting = self._stage(entering) if entering else waiting
+            step.unripe = [row for row, entry in entering if row in waiting or not entry.output_ids]
+            for row, entry in entering:
+                if row in waiting:
+                    lengths[row], last[row], newest[row] = len(_NO_OUTPUT), -1, 0
+                    continue
+                step.entries[row], step.slots[row], step.grow[row] = entry, entry.slot, 1
+                step.before[row], step.outputs[row] = last[row] - lengths[row], entry.output_ids or _NO_OUTPUT
         self._left.clear()
         step.due, step.last, step.newest = list(map(add, lengths, step.grow)), last, newest
         step.outbox.send((*step.slots, *last, *newest))
         return step.places, step.texts, waiting
-
-    def _enter(
-        self, step: _LastStep, anew: Sequence[int], last: list[int], lengths: list[int], newest: list[int]
-    ) -> set[int]:
-        """Take the wanted requests into the rows ``anew``; return the rows whose history is not complete."""
-        entering = [(row, entry) for row in anew if (entry := step.wanted[row]) is not None]
-        for row, entry in entering:
-            lengths[row] = len(entry.output_ids)
-            last[row] = len(entry.prompt_ids or ()) + lengths[row] - 1
-            newest[row] = (entry.output_ids or entry.prompt_ids or (0,))[-1]
-        self._describe(step, last, lengths)
-        waiting = self._stage(entering) if entering else set()
-        step.unripe = [row for row, entry in entering if row in waiting or not entry.output_ids]
-        for row, entry in entering:
-            if row in waiting:
-                lengths[row], last[row], newest[row] = len(_NO_OUTPUT), -1, 0
-                continue
-            step.entries[row], step.slots[row], step.grow[row] = entry, entry.slot, 1
-            step.before[row], step.outputs[row] = last[row] - lengths[row], entry.output_ids or _NO_OUTPUT
-        return waiting
 
     def _look(self, step: _LastStep, anew: Sequence[int]) -> tuple[Sequence[int], list[int], list[int]]:
         """Vacate the rows ``anew``, and those that did anything but gain a token.
@@ -210,7 +203,13 @@ class V1History:
         """Make what the batch returns, for its number of rows and the longest of its texts."""
         rows = len(last)
         if self._keep:
-            self._reserve(max(last) + 1)
+            self._width = padded(max(last) + 1, SHORTEST)
+            slots, have = self._buffer.shape
+            if self._width > have:
+                with torch.inference_mode(False):  # the engine may call inside and outside of this mode
+                    grown = torch.zeros(slots, self._width, dtype=torch.int64, device=self._device)
+                grown[:, :have] = self._buffer
+                self._buffer = grown
         if rows not in self._outboxes:
             self._outboxes[rows] = Outbox(3 * rows, self._device)
         step.outbox = self._outboxes[rows]
@@ -266,12 +265,3 @@ class V1History:
         if new:
             self._last[slot] = new[-1]
         return new, staged
-
-    def _reserve(self, width: int) -> None:
-        self._width = padded(width, SHORTEST)
-        slots, have = self._buffer.shape
-        if self._width > have:
-            with torch.inference_mode(False):  # the engine may call inside and outside of this mode
-                grown = torch.zeros(slots, self._width, dtype=torch.int64, device=self._device)
-            grown[:, :have] = self._buffer
-            self._buffer = grown
