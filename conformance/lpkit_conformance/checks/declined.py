@@ -23,7 +23,7 @@ def watched(anyones: bool = False) -> Iterator[list[BaseException]]:
 
     def note(*_: Any, **__: Any) -> None:
         error = sys.exc_info()[1]
-        frames = traceback.walk_tb(error and error.__traceback__)
+        frames = traceback.walk_tb(None if error is None else error.__traceback__)
         if error is not None and (anyones or location_of(error) or any(frame.f_code is writes for frame, _ in frames)):
             found.append(error)
 
