@@ -13,8 +13,7 @@ import torch
 
 from lpkit.interfaces.config import ThinkingMarkers
 from lpkit.runtime.sampler.stages import write_tokens
-from lpkit.sampling_params import SamplingParams
-from lpkit.v1 import BatchUpdate, process_dict_updates
+from lpkit.v1 import BatchUpdate, MoveDirectionality
 
 FORCED = 1e9
 """Logit that the engines write at the forced token."""
@@ -190,13 +189,27 @@ class V1ThinkingBudget:
         return bool(self.thoughts)
 
     def sync(self, update: BatchUpdate | None) -> None:
-        """Follow the batch: additions, removals and moves."""
+        """Follow the batch: additions, removals and moves.
 
-        def begun(params: SamplingParams, prompt: list[int] | None, _: list[int]) -> Thought | None:
-            budget = params.thinking_token_budget
-            return None if budget is None else Thought.of(prompt, budget, self.markers)
-
-        process_dict_updates(self.thoughts, update, begun)
+        vLLM's fault is shared: where a request without a budget moves in, the budget of the row stays.
+        """
+        if update is None:
+            return
+        thoughts = self.thoughts
+        for row in update.removed:
+            thoughts.pop(row, None)
+        for row, params, prompt, _ in update.added:
+            thoughts.pop(row, None)
+            if params.thinking_token_budget is not None:
+                thoughts[row] = Thought.of(prompt, params.thinking_token_budget, self.markers)
+        for source, target, kind in update.moved:
+            taken = thoughts.pop(source, None)
+            if kind is MoveDirectionality.SWAP:
+                back = thoughts.pop(target, None)
+                if back is not None:
+                    thoughts[source] = back
+            if taken is not None:
+                thoughts[target] = taken
 
     def advance(self, outputs: Sequence[Sequence[int]]) -> None:
         """Read the output tokens, by row, before sampling."""
