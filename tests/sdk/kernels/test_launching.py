@@ -98,6 +98,16 @@ def test_the_driver_gets_addresses_numbers_grid_and_stream(driver: Driver) -> No
     assert place() == (1, STREAM)
 
 
+def test_each_run_has_the_addresses_of_its_tensors(driver: Driver) -> None:
+    first, second, text, other = tensors(4)
+    with recorded() as launches:
+        launch(Kernel(), (2, 3), (first, text, 2.5, 1), SIZE=64)
+    plan = LaunchPlan(launches, (first, text))
+    for given in ((first, text), (second, text), (first, other), (second, text)):
+        plan.run(*given)
+    assert [item.item() for item in (first, second, text, other)] == [7.5, 5.0, 10.0, 2.5]
+
+
 def test_memory_that_a_plan_reads_lives_as_long_as_the_plan(driver: Driver) -> None:
     kept = torch.zeros(1)
     address, plan = kept.data_ptr(), planned(Kernel(), torch.zeros(1), kept)

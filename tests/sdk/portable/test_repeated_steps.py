@@ -13,9 +13,11 @@ import pytest
 import torch
 from lpkit import kernels
 from lpkit.columns.memory import Arena
+from lpkit.history.reading import SHORTEST
 from lpkit.kernels.launching import LaunchPlan
 from lpkit.portable import by_slot
 from lpkit.portable.by_slot import BySlot
+from lpkit.rules.no_repeat_ngram import NoRepeatNgram
 from lpkit.runtime import make_config
 from lpkit.sampling_params import SamplingParams
 from lpkit_conformance.instruments.recorded_steps import recording
@@ -83,6 +85,19 @@ def play() -> None:
 
 def test_a_repeated_step_edits_as_the_authors_code_does() -> None:
     play()
+
+
+def test_plans_end_with_the_memory_of_the_histories() -> None:
+    with recording():
+        processor = NoRepeatNgram(make_config(max_num_seqs=2, vocab_size=VOCAB), CPU, False)
+    output = [1] * (SHORTEST - 4)
+    asks = SamplingParams(extra_args={"size": 2})
+    processor.update_state(lpkit.v1.BatchUpdate(1, [], [(0, asks, [1], output)], []))
+    for _ in range(8):
+        processor.apply(torch.zeros(1, VOCAB))
+        output.append(1)
+    assert processor._by_slot is not None
+    assert len(processor._by_slot._plans) == 1
 
 
 def same_addresses(patch: pytest.MonkeyPatch) -> None:
