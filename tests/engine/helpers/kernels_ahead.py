@@ -126,7 +126,8 @@ def compiled(kernel: Kernel, capability: int) -> Compiled:
         {(function.arg_names.index(name),): value for name, value in kernel.constants},
         {(function.arg_names.index(name),): [["tt.divisibility", 16]] for name in aligned - {"stride", "vocab"}},
     )
-    built = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=dict(kernel.options))
+    options = {"enable_fp_fusion": True, **dict(kernel.options)}
+    built = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)
     return _read(built.asm["cubin"], built.metadata.num_warps)
 
 
