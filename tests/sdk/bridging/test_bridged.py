@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import pickle
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 import torch
 from lpkit import v1, v2
 from lpkit.sampling_params import SamplingParams
-from sdk_hosts import VOCAB, V1Host, V2Host, config, logits_of, params
+from sdk_hosts import V2Host, config, logits_of, params
 
 ROWS = tuple[list[int], list[int]]
 
@@ -75,11 +74,6 @@ def inner(host: V2Host) -> Any:
 
 
 class TestTheClass:
-    def test_it_is_of_both_interfaces_and_pickles(self) -> None:
-        assert issubclass(Bridge, v1.LogitsProcessor)
-        assert issubclass(Bridge, v2.LogitsProcessor)
-        assert pickle.loads(pickle.dumps(Bridge)) is Bridge
-
     def test_on_v1_the_engine_holds_an_instance_of_the_wrapped_class(self) -> None:
         processor = Bridge(config(), torch.device("cpu"), False)
         assert type(processor) is Recorder
@@ -400,19 +394,3 @@ class TestDrafts:
             logits = logits_of(3)
             assert torch.equal(host.apply(logits.clone(), host.context([0], drafts={0: [6, 7]})), logits + 1)
         assert inner(host).updates[1] is None
-
-
-def test_both_runners_give_the_same_logits() -> None:
-    one, two = V1Host(Bridge), V2Host(Bridge)
-    outputs: list[list[int]] = [[], [3], [4, 4]]
-    one.update(3, added=[(i, params(mark=i % 2), [1, 2], outputs[i]) for i in range(3)])
-    for i in range(3):
-        two.add(i, params(mark=i % 2), [1, 2], outputs[i])
-    two.flush()
-    for step in range(4):
-        logits = logits_of(3, VOCAB, seed=step)
-        assert torch.equal(one.apply(logits.clone()), two.apply(logits.clone(), two.context([0, 1, 2])))
-        one.quiet()
-        for i in range(3):
-            outputs[i].append(step)
-            two.commit(i, step)

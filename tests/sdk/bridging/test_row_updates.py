@@ -73,12 +73,6 @@ class TestArrangements(Arrangements.TestCase):
     settings = STEADY
 
 
-def test_the_same_rows_need_no_update() -> None:
-    updates, rows = RowUpdates(), [row("a"), row("b")]
-    assert updates.arrange(rows) is not None
-    assert updates.arrange(list(rows)) is None
-
-
 def test_a_row_made_anew_is_another_request() -> None:
     updates, a = RowUpdates(), V1Row("a", [1], [2])
     updates.arrange([a])

@@ -45,20 +45,6 @@ def test_mixed_types_do_not_overlap() -> None:
         assert (read == torch.tensor([(i + slot) % 2 for slot in range(5)]).unsqueeze(1)).all()
 
 
-def test_rows_are_read_by_slot_in_their_order() -> None:
-    made = arena(bias=column(torch.float32))
-    for slot, value in enumerate((1.5, 2.5, 3.5, 4.5)):
-        made.columns["bias"][slot] = value
-    made.flush()
-    assert made.columns["bias"][rows(2, 0, 2)].tolist() == [3.5, 1.5, 3.5]
-
-
-def test_what_an_author_does_to_the_values_read_stays_with_him() -> None:
-    made = arena(bias=column(torch.float32, default=2.0))
-    made.columns["bias"][rows(1)].mul_(100)
-    assert made.columns["bias"][rows(1)].tolist() == [2.0]
-
-
 def test_all_columns_of_a_step_are_read_at_once() -> None:
     made = arena(
         bias=column(torch.float32, default=2.0), ids=lpkit.ragged(torch.int64), flag=column(torch.bool, width=2)
@@ -99,14 +85,6 @@ def test_a_wide_column_takes_a_sequence_or_one_value_for_all() -> None:
     assert made.columns["row"][rows(0, 1, 2)].tolist() == [[-1, -1, -1], [7, 8, 9], [5, 5, 5]]
     with pytest.raises(ValueError, match="broadcast"):
         made.columns["row"][1] = (1, 2)
-
-
-def test_reset_puts_the_default_back() -> None:
-    made = arena(row=column(torch.int64, width=2, default=4))
-    made.columns["row"][1] = (7, 8)
-    made.columns["row"].reset(1)
-    made.flush()
-    assert made.columns["row"][rows(1)].tolist() == [[4, 4]]
 
 
 def test_a_slot_that_is_reset_has_the_default_of_every_column_and_others_keep_theirs() -> None:

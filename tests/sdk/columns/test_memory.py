@@ -65,16 +65,6 @@ def test_what_was_gathered_before_columns_moved_is_gathered_again() -> None:
     assert made.columns["bias"][step].tolist() == [2.0, 2.0]
 
 
-def test_memory_that_long_lists_left_wide_is_narrowed() -> None:
-    made = separate(ids=lpkit.ragged(torch.int64, limit=4000))
-    made.columns["ids"][0] = list(range(4000))
-    made.columns["ids"][0] = [1]
-    for _ in range(2 * memory_module.PATIENCE):
-        made.columns["ids"][1] = [1]
-        made.flush()
-    assert made._words < 9
-
-
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda made: pickle.loads(pickle.dumps(made))])
 def test_a_processors_own_memory_is_copied_with_it(duplicate: Any) -> None:
     made = Arena({"ids": lpkit.ragged(torch.int64)}, 4, CPU)

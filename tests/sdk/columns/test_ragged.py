@@ -39,24 +39,6 @@ def test_lists_are_padded_to_a_power_of_two_of_the_longest() -> None:
     assert ids[rows(0)].dtype == torch.int64
 
 
-def test_the_width_follows_the_lists_that_are_held() -> None:
-    made = arena(ids=lpkit.ragged(torch.int64))
-    ids = made.columns["ids"]
-    ids[1] = list(range(20))
-    ids[0] = [1, 2]
-    assert ids[rows(0)].shape == (1, 32)
-    ids.reset(1)
-    assert ids[rows(0, 1)].tolist() == [[1, 2], [-1, -1]]
-
-
-def test_a_shorter_list_leaves_nothing_of_a_longer_one() -> None:
-    made = arena(ids=lpkit.ragged(torch.int64))
-    ids = made.columns["ids"]
-    ids[1], ids[2] = [1, 2, 3, 4], [5, 6, 7]
-    ids[1] = [9]
-    assert ids[rows(1)].tolist() == [[9, -1, -1, -1]]
-
-
 def test_a_list_that_could_not_be_written_leaves_nothing_of_a_longer_one_either() -> None:
     made = arena(ids=lpkit.ragged(torch.int64))
     ids = made.columns["ids"]
@@ -96,12 +78,6 @@ def test_lists_and_sets_are_used_while_one_is_not_empty(declared: Any) -> None:
     assert held.used
     held.reset(2)
     assert not held.used
-
-
-@pytest.mark.parametrize("ids", [[-1], [VOCAB]])
-def test_a_set_takes_ids_of_the_vocabulary_only(ids: list[int]) -> None:
-    with pytest.raises(ValueError, match="outside the vocabulary of 21"):
-        arena(chosen=lpkit.token_set()).columns["chosen"][0] = ids
 
 
 def test_equal_sets_share_a_mask() -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from lpkit.history import staged
 from lpkit.history.staged import PLACEHOLDER, AdmittedRequest, V1History
-from sdk_hosts import SWAP, VOCAB, V1Host, bits, logits_of, new, params
+from sdk_hosts import VOCAB, V1Host, bits, logits_of, new, params
 from sdk_plugins import Lengths, Spy, Weigh, weighed
 
 
@@ -20,19 +20,6 @@ class TestHistory:
         for grown in range(3):
             assert host.apply(logits_of(2))[1, :3].tolist() == [3, 3 + grown, grown]
             output.append(9)
-            host.quiet()
-
-    def test_tokens_and_their_origin(self) -> None:
-        host = V1Host(Weigh)
-        output: list[int] = [9]
-        host.update(3, added=[new(0, params(weigh=True), output), new(1, params()), new(2, params(weigh=True))])
-        for token in (5, 11, 9, 0):
-            logits = logits_of(3)
-            result = host.apply(logits.clone())
-            assert torch.equal(result[0], weighed(logits[0], [5, 6, 7], output))
-            assert torch.equal(result[1], logits[1])
-            assert torch.equal(result[2], weighed(logits[2], [5, 6, 7], []))
-            output.append(token)
             host.quiet()
 
     def test_only_new_tokens_travel_to_the_device(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,37 +47,6 @@ class TestHistory:
             assert host.processor.shown[0] == [5, 6, 7, *output]
         assert host.processor.widths == [64, 64, 64, 128, 256]
 
-    def test_a_list_that_shrinks_is_read_anew(self) -> None:
-        host = V1Host(Spy)
-        output = [1, 2, 3, 4, 5]
-        host.update(1, added=[new(0, params(weigh=True), output)])
-        host.apply(logits_of(1))
-        del output[2:]
-        host.quiet()
-        host.apply(logits_of(1))
-        assert host.processor.shown[0] == [5, 6, 7, 1, 2]
-        output += [8, 9]
-        host.apply(logits_of(1))
-        assert host.processor.shown[0] == [5, 6, 7, 1, 2, 8, 9]
-
-    def test_a_list_that_shrank_and_grew_between_two_steps_is_read_anew(self) -> None:
-        host = V1Host(Spy)
-        output = [1, 2, 3]
-        host.update(1, added=[new(0, params(weigh=True), output)])
-        host.apply(logits_of(1))
-        output[1:] = [7, 8, 9]
-        host.apply(logits_of(1))
-        assert host.processor.shown[0] == [5, 6, 7, 1, 7, 8, 9]
-
-    def test_a_list_emptied_to_nothing_leaves_the_prompt(self) -> None:
-        host = V1Host(Spy)
-        output = [1, 2, 3]
-        host.update(1, added=[new(0, params(weigh=True), output)])
-        host.apply(logits_of(1))
-        output.clear()
-        host.apply(logits_of(1))
-        assert host.processor.shown[0] == [5, 6, 7]
-
     def test_a_resumed_request_brings_a_new_list_object(self) -> None:
         host = V1Host(Spy, max_num_seqs=1)
         output = [1, 2]
@@ -105,28 +61,6 @@ class TestHistory:
         again.append(4)
         host.apply(logits_of(1))
         assert host.processor.shown[0] == [5, 6, 7, 1, 2, 3, 4]
-
-    def test_a_slots_next_occupant_shows_nothing_of_the_last_ones_tokens(self) -> None:
-        host = V1Host(Spy, max_num_seqs=1)
-        host.update(1, added=[new(0, params(weigh=True), list(range(30)))])
-        host.apply(logits_of(1))
-        host.update(1, added=[new(0, params(weigh=True), [4], prompt=[8])])
-        logits = logits_of(1)
-        result = host.apply(logits.clone())
-        assert host.processor.shown[0] == [8, 4]
-        assert torch.equal(result[0], weighed(logits[0], [8], [4]))
-
-    def test_a_history_follows_its_request_through_moves(self) -> None:
-        host = V1Host(Weigh)
-        outputs: list[list[int]] = [[10], [11, 12], [13]]
-        host.update(3, added=[new(i, params(weigh=True), output) for i, output in enumerate(outputs)])
-        host.apply(logits_of(3))
-        host.update(3, moved=[(0, 2, SWAP)])
-        outputs[0].append(1)
-        logits = logits_of(3)
-        result = host.apply(logits.clone())
-        for row, output in enumerate(reversed(outputs)):
-            assert torch.equal(result[row], weighed(logits[row], [5, 6, 7], output))
 
     def test_without_prompt_ids_only_the_output_is_known(self) -> None:
         host = V1Host(Weigh)
@@ -175,20 +109,6 @@ class TestPlaceholders:
         host.update(1, added=[new(0, params(weigh=True), [-1])])
         logits = logits_of(1)
         assert host.apply(logits) is logits
-
-    def test_a_repaired_placeholder_counts_from_then_on(self) -> None:
-        host = V1Host(Spy)
-        output = [4, -1]
-        host.update(1, added=[new(0, params(weigh=True), output)])
-        host.apply(logits_of(1))
-        output[1] = 8
-        host.apply(logits_of(1))
-        assert host.processor.shown[0] == [5, 6, 7, 4, 8]
-        output.append(-1)  # seen by update_state, repaired before apply
-        host.quiet()
-        output[2] = 2
-        host.apply(logits_of(1))
-        assert host.processor.shown[0] == [5, 6, 7, 4, 8, 2]
 
     def test_lengths_do_not_need_the_values(self, caplog: pytest.LogCaptureFixture) -> None:
         host = V1Host(Lengths)

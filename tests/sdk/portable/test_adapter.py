@@ -281,21 +281,6 @@ def test_at_the_sampling_stage_greedy_requests_are_not_concerned() -> None:
     assert host.apply(logits) is logits
 
 
-def test_both_runners_give_the_same_logits() -> None:
-    one, two = V1Host(Penalty), V2Host(Penalty)
-    outputs: list[list[int]] = [[], [3], [4, 4], []]
-    one.update(4, added=[(i, params(cost=float(i)), [1, 2], outputs[i]) for i in range(4)])
-    for i in range(4):
-        two.add(i, params(cost=float(i)), [1, 2], outputs[i])
-    two.flush()
-    for step in range(4):
-        logits = logits_of(4, seed=step)
-        assert torch.equal(one.apply(logits.clone()), two.apply(logits.clone(), two.context([0, 1, 2, 3])))
-        for i in range(4):
-            outputs[i].append(step)
-            two.commit(i, step)
-
-
 class Adds(lpkit.AdapterLogitsProcessor):
     history = "none"
 

@@ -12,7 +12,6 @@ from lpkit.kernels.recording import SlotHistories
 from sdk_hosts import (
     A_FEW_FRAMES,
     HOST_SYNCS,
-    ONE_WAY,
     SWAP,
     VOCAB,
     V1Host,
@@ -122,20 +121,6 @@ class TestRows:
         result = host.apply(wide[:, :VOCAB])
         assert torch.equal(result, torch.tensor([[0.0], [1.0], [0.0]]).expand(3, VOCAB))
         assert not wide[:, VOCAB:].any()
-
-    def test_moves_in_either_form_carry_the_values(self) -> None:
-        host = V1Host(Add)
-        host.update(4, added=[new(i, params(add=10.0 * (i + 1))) for i in range(4)])
-        # E replaces A, C goes, D fills C's row, then rows 0 and 1 are exchanged.
-        host.update(3, added=[new(0, params(add=50.0))], moved=[(3, 2, ONE_WAY), (0, 1, SWAP)])
-        assert host.apply(torch.zeros(3, VOCAB))[:, 0].tolist() == [20, 50, 40]
-
-    def test_a_replaced_users_value_is_not_inherited(self) -> None:
-        host = V1Host(Add)
-        host.update(1, added=[new(0, params(add=10.0))])
-        host.update(1, added=[new(0, params())])
-        logits = torch.zeros(1, VOCAB)
-        assert host.apply(logits) is logits
 
     def test_unwritten_columns_of_a_reused_slot_are_reset(self) -> None:
         class Sometimes(Add):

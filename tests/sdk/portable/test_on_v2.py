@@ -7,8 +7,8 @@ import logging
 import lpkit
 import pytest
 import torch
-from sdk_hosts import A_FEW_FRAMES, HOST_SYNCS, VOCAB, V1Host, V2Host, bits, logits_of, memory_of, params, recorded_ops
-from sdk_plugins import Add, AddInPlace, Lengths, MinP, Spy, Temper, TemperAtSampling, Weigh, weighed
+from sdk_hosts import A_FEW_FRAMES, HOST_SYNCS, VOCAB, V2Host, bits, logits_of, memory_of, params, recorded_ops
+from sdk_plugins import Add, AddInPlace, Lengths, MinP, Spy, Temper, TemperAtSampling, Weigh
 
 
 class TestNobodyAsked:
@@ -114,29 +114,6 @@ class TestRows:
         ]
         assert [item[2] for item in seen] == [True, False, True, True, False]
 
-    def test_padded_length_bounds_are_cut(self) -> None:
-        host = V2Host(Weigh)
-        host.add(0, params(weigh=True), [1, 2], [3])
-        host.add(1, params(), [1])
-        host.flush()
-        logits = logits_of(2)
-        result = host.apply(logits.clone(), host.context([1, 0], padding=6))
-        assert torch.equal(result[1], weighed(logits[1], [1, 2], [3]))
-        assert torch.equal(result[0], logits[0])
-
-    def test_rows_of_unfinished_prefills_are_left_alone(self) -> None:
-        host = V2Host(Weigh)
-        host.add(0, params(weigh=True), list(range(20)))
-        host.add(1, params(weigh=True), [1, 2])
-        host.flush()
-        logits = logits_of(2)
-        result = host.apply(logits.clone(), host.context([0, 1], seen={0: 16}))
-        assert torch.equal(bits(result[0]), bits(logits[0]))
-        assert torch.equal(result[1], weighed(logits[1], [1, 2], []))
-        assert host.apply(logits, host.context([0], seen={0: 8})) is logits
-        result = host.apply(logits.clone(), host.context([0, 1]))
-        assert torch.equal(result[0], weighed(logits[0], list(range(20)), []))
-
     def test_a_slots_next_occupant_inherits_nothing(self) -> None:
         host = V2Host(Add)
         host.add(0, params(add=5.0), [1])
@@ -189,23 +166,6 @@ class TestHistory:
             host.flush()
         assert host.apply(logits_of(1), host.context([1]))[0, :3].tolist() == [3, 6, 3]
 
-    def test_a_resumed_request_has_its_prompt_and_its_output(self) -> None:
-        host = V2Host(Weigh)
-        host.add(2, params(weigh=True), [1, 2], [2, 9])
-        host.flush()
-        logits = logits_of(1)
-        assert torch.equal(host.apply(logits.clone(), host.context([2]))[0], weighed(logits[0], [1, 2], [2, 9]))
-
-    def test_tokens_left_by_a_longer_predecessor_are_not_shown(self) -> None:
-        host = V2Host(Spy)
-        host.add(0, params(weigh=True), list(range(1, 30)))
-        host.flush()
-        host.apply(logits_of(1), host.context([0]))
-        host.add(0, params(weigh=True), [4])
-        host.flush()
-        host.apply(logits_of(1), host.context([0]))
-        assert host.processor.shown[0] == [4]
-
     def test_the_width_grows_in_powers_of_two_up_to_the_engines_longest(self) -> None:
         host = V2Host(Spy, max_model_len=96)
         for length in (1, 64, 65, 96):
@@ -218,20 +178,6 @@ class TestHistory:
 
 class TestDrafts:
     """Speculative decoding: several rows per request, and bounds that may be too high."""
-
-    def test_each_row_sees_the_drafts_before_it(self) -> None:
-        host = V2Host(Spy)
-        host.add(5, params(weigh=True), [1, 2])
-        host.commit(5, 3)
-        host.add(0, params(weigh=True), [7])
-        host.flush()
-        drafts = {5: [10, 11], 0: [12]}
-        logits = logits_of(5)
-        result = host.apply(logits.clone(), host.context([5, 0], drafts=drafts, slack=2))
-        seen = [([1, 2], [3]), ([1, 2], [3, 10]), ([1, 2], [3, 10, 11]), ([7], []), ([7], [12])]
-        for row, (prompt, output) in enumerate(seen):
-            assert host.processor.shown[row] == prompt + output
-            assert torch.equal(result[row], weighed(logits[row], prompt, output))
 
     def test_lengths_count_drafts(self) -> None:
         host = V2Host(Lengths)
@@ -257,13 +203,6 @@ class TestDrafts:
                 if cls is Add:
                     others = (slots == 0) | (slots == 3)
                     assert torch.equal(bits(result[others]), bits(before[others]))
-
-    def test_placeholder_drafts_are_padding_in_the_history(self) -> None:
-        host = V2Host(Spy)
-        host.add(0, params(weigh=True), [1, 2])
-        host.flush()
-        host.apply(logits_of(2), host.context([0], drafts={0: [-1]}))
-        assert host.processor.shown[1] == [1, 2]
 
     def test_a_verification_in_parts_equals_one_in_a_piece(self) -> None:
         host = V2Host(Weigh)
@@ -291,44 +230,3 @@ class TestNoWaiting:
             host.apply(logits_of(context.pos.shape[0]), context)
         assert names
         assert not HOST_SYNCS & set(names), names
-
-
-class TestBothRunners:
-    """The same class, the same requests, the same processed logits."""
-
-    @pytest.mark.parametrize(
-        ("cls", "key", "value"), [(Add, "add", 1.5), (Lengths, "lengths", True), (Weigh, "weigh", True)]
-    )
-    def test_at_the_logits_stage(self, cls: type, key: str, value: object) -> None:
-        one, two = V1Host(cls), V2Host(cls)
-        requests = [
-            (params(temperature=t, **({key: value} if used else {})), [i, i + 1], [i + 2] * i)
-            for i, (t, used) in enumerate([(1.0, True), (0.0, True), (0.5, False), (0.7, True)])
-        ]
-        one.update(4, added=[(i, sampling, prompt, output) for i, (sampling, prompt, output) in enumerate(requests)])
-        for slot, (sampling, prompt, output) in zip((6, 1, 3, 4), requests, strict=True):
-            two.add(slot, sampling, prompt, output)
-        two.flush()
-        for step in range(5):
-            logits = logits_of(4, seed=step)
-            left = one.apply(logits.clone())
-            right = two.apply(logits.clone(), two.context([6, 1, 3, 4]))
-            assert torch.equal(bits(left), bits(right))
-            for slot, (_, _, output) in zip((6, 1, 3, 4), requests, strict=True):
-                output.append(9 + step)
-                two.commit(slot, 9 + step)
-
-    def test_at_the_sampling_stage_up_to_the_division_by_the_temperature(self) -> None:
-        one, two = V1Host(MinP), V2Host(MinP)
-        temperatures = torch.tensor([[1.0], [0.25], [2.0]])
-        requests = [params(temperature=float(t), floor=0.1) for t in temperatures]
-        one.update(3, added=[(i, sampling, [1], []) for i, sampling in enumerate(requests)])
-        for slot, sampling in enumerate(requests):
-            two.add(slot, sampling, [1])
-        two.flush()
-        logits = logits_of(3)
-        left = one.apply(logits / temperatures)
-        right = two.apply(logits.clone(), two.context([0, 1, 2])) / temperatures
-        assert torch.equal(left.isinf(), right.isinf())
-        torch.testing.assert_close(left, right)
-        assert 0 < left.isinf().sum() < left.numel()

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from hypothesis.stateful import invariant
 from lpkit.portable.row_slots import Ledger
 from lpkit.sampling_params import SamplingParams
 from lpkit.v1 import BatchUpdate
 from machines import STEADY, V1Traffic
-from sdk_hosts import ONE_WAY, SWAP
+from sdk_hosts import SWAP
 
 WANTED = SamplingParams(extra_args={"wanted": 1})
 OTHER = SamplingParams()
@@ -60,55 +59,8 @@ class TestTraffic(Traffic.TestCase):
     settings = STEADY
 
 
-def letters(ledger: Ledger, size: int) -> list[str]:
-    names: dict[int, Any] = {row: entry.output_ids for row, entry in ledger.rows.items()}
-    return [names[row] for row in range(size)]
-
-
-def start() -> Ledger:
-    ledger = Ledger(8, lambda slot: None)
-    ledger.update(BatchUpdate(4, [], [add(row, name) for row, name in enumerate("ABCD")], []), wants)
-    return ledger
-
-
 def add(row: int, name: Any) -> Any:
     return (row, WANTED, [1], name)
-
-
-@pytest.mark.parametrize("removed", [[2], []], ids=["documented form", "engine form"])
-def test_replace_condense_and_swap_of_the_documented_example(removed: list[int]) -> None:
-    ledger = start()
-    ledger.update(BatchUpdate(3, removed, [add(0, "E")], [(3, 2, ONE_WAY), (0, 1, SWAP)]), wants)
-    assert letters(ledger, 3) == ["B", "E", "D"]
-    assert sorted(ledger.rows) == [0, 1, 2]
-
-
-def test_replace_grow_and_swap_of_the_documented_example() -> None:
-    ledger = start()
-    ledger.update(BatchUpdate(5, [], [add(2, "E"), add(4, "F")], [(0, 1, SWAP)]), wants)
-    assert letters(ledger, 5) == ["B", "A", "E", "D", "F"]
-
-
-def test_a_declined_request_replaces_an_admitted_one() -> None:
-    ledger = start()
-    ledger.update(BatchUpdate(4, [], [(1, OTHER, [1], [])], []), wants)
-    assert sorted(ledger.rows) == [0, 2, 3]
-
-
-def test_a_move_onto_an_admitted_request_forgets_it_even_if_the_mover_was_declined() -> None:
-    released: list[int] = []
-    ledger = Ledger(4, released.append)
-    ledger.update(BatchUpdate(3, [], [add(0, "A"), add(1, "B"), (2, OTHER, [1], [])], []), wants)
-    slot = ledger.rows[1].slot
-    ledger.update(BatchUpdate(2, [], [], [(2, 1, ONE_WAY)]), wants)
-    assert sorted(ledger.rows) == [0]
-    assert released == [slot]
-
-
-def test_a_chain_of_swaps_carries_a_request_across_the_batch() -> None:
-    ledger = start()
-    ledger.update(BatchUpdate(4, [], [], [(0, 1, SWAP), (1, 2, SWAP), (2, 3, SWAP)]), wants)
-    assert letters(ledger, 4) == ["B", "C", "D", "A"]
 
 
 def test_an_update_that_concerns_nobody_admitted_says_so() -> None:

@@ -154,26 +154,6 @@ def test_processors_run_under_inference_mode_and_are_built_outside_it(
     assert seen == [False, True, True]
 
 
-def test_v1_reports_departures_arrivals_and_swaps_in_one_update(
-    v1_recorder: Any, make_request: Callable[..., Request]
-) -> None:
-    recorder = v1_recorder()
-    engine = V1Engine([recorder], device="cpu")
-    for name in "ABCD":
-        engine.add(make_request(name))
-    engine.step()
-    engine.step()
-    assert recorder.calls[2][2] is None
-    for name in "AC":
-        engine.finish(name)
-    engine.add(make_request("E"))
-    engine.swap(0, 1)
-    result = engine.step()
-    assert [row.request_id for row in result.rows] == ["B", "E", "D"]
-    assert recorder.calls[-2][2] is result.update is not None
-    assert [move[:2] for move in result.update.moved] == [(3, 2), (0, 1)]
-
-
 def test_v1_preempted_and_unscheduled_requests_leave_and_come_back_with_their_outputs(
     v1_recorder: Any, make_request: Callable[..., Request]
 ) -> None:

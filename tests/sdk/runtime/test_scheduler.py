@@ -54,17 +54,6 @@ def test_when_blocks_run_out_the_newest_request_is_preempted_and_resumed_with_it
     assert list(tight.finished) == ["a", "b", "c"]
 
 
-def test_a_preempted_request_is_added_again_with_its_outputs(make_request: Callable[..., Request]) -> None:
-    scheduler = Scheduler(V1Engine(device="cpu"), num_blocks=4, block_size=4)
-    for name in "ab":
-        scheduler.submit(make_request(name, prompt=4, max_tokens=10))
-    added: list[Any] = []
-    while scheduler.unfinished:
-        update = scheduler.step().update
-        added += [(row, len(outputs)) for row, *_, outputs in (update.added if update else ())]
-    assert len(added) == 3 and added[2][1] > 0
-
-
 @BOTH
 def test_stop_tokens_and_lengths_end_a_request(engine_class: type[Engine], make_request: Any) -> None:
     scheduler = Scheduler(engine_class(device="cpu"))  # type: ignore[call-arg]

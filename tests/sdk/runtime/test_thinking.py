@@ -21,7 +21,7 @@ class Says(LogitsSource):
         return torch.nn.functional.one_hot(torch.full((len(keys),), 5), 128).float()
 
 
-def run(kind: Any, prompt: list[int], budget: int | None, steps: int = 6, **fields: Any) -> list[int]:
+def run(kind: Any, prompt: list[int], budget: int | None, steps: int, **fields: Any) -> list[int]:
     engine = kind(source=Says(128, 0, torch.device("cpu")), thinking=MARKERS)
     params = SamplingParams(temperature=0.0, thinking_token_budget=budget, **fields)
     engine.add(Request("r", params, prompt))
@@ -33,34 +33,23 @@ def run(kind: Any, prompt: list[int], budget: int | None, steps: int = 6, **fiel
 
 
 @pytest.mark.parametrize("kind", ENGINES)
-def test_a_thought_that_the_prompt_opened_ends_after_its_budget(kind: Any) -> None:
-    assert run(kind, [1, 10], 3) == [5, 5, 5, 11, 12, 5]
-
-
-@pytest.mark.parametrize("kind", ENGINES)
-def test_tokens_of_the_thought_in_the_prompt_count(kind: Any) -> None:
-    assert run(kind, [1, 10, 5, 5], 3) == [5, 11, 12, 5, 5, 5]
-
-
-@pytest.mark.parametrize("kind", ENGINES)
-def test_a_budget_of_zero_ends_the_thought_at_once(kind: Any) -> None:
-    assert run(kind, [1, 10], 0, 4) == [11, 12, 5, 5]
-
-
-@pytest.mark.parametrize("kind", ENGINES)
-@pytest.mark.parametrize("prompt", [[1, 2], [10, 5, 11, 12]], ids=["never", "closed"])
-def test_without_an_open_thought_nothing_is_forced(kind: Any, prompt: list[int]) -> None:
-    assert run(kind, prompt, 0) == [5] * 6
-
-
-@pytest.mark.parametrize("kind", ENGINES)
-def test_without_a_budget_nothing_is_forced(kind: Any) -> None:
-    assert run(kind, [1, 10], None) == [5] * 6
-
-
-@pytest.mark.parametrize("kind", ENGINES)
-def test_the_forced_token_wins_over_a_bias_and_a_temperature(kind: Any) -> None:
-    assert run(kind, [1, 10], 1, 3, logit_bias={5: 90.0}) == [5, 11, 12]
+@pytest.mark.parametrize(
+    ("prompt", "budget", "fields", "reply"),
+    [
+        ([1, 10], 3, {}, [5, 5, 5, 11, 12, 5]),
+        ([1, 10, 5, 5], 3, {}, [5, 11, 12, 5, 5, 5]),
+        ([1, 10], 0, {}, [11, 12, 5, 5]),
+        ([1, 2], 0, {}, [5] * 6),
+        ([10, 5, 11, 12], 0, {}, [5] * 6),
+        ([1, 10], None, {}, [5] * 6),
+        ([1, 10], 1, {"logit_bias": {5: 90.0}}, [5, 11, 12]),
+    ],
+    ids=["opened by the prompt", "begun in the prompt", "no budget", "no thought", "closed", "no limit", "a bias"],
+)
+def test_an_open_thought_ends_after_its_budget(
+    kind: Any, prompt: list[int], budget: int | None, fields: dict[str, Any], reply: list[int]
+) -> None:
+    assert run(kind, prompt, budget, len(reply), **fields) == reply
 
 
 def test_v2_goes_on_with_a_marker_that_the_model_began() -> None:

@@ -11,32 +11,6 @@ import torch
 from lpkit.runtime import Request, V2Engine, V2Row, V2Slots, make_context
 
 
-def test_host_lengths_are_valid_at_once_and_the_device_after_the_flush(
-    make_request: Callable[..., Request],
-) -> None:
-    slots = V2Slots(4, max_model_len=32)
-    request = make_request("r", prompt=5, outputs=2)
-    slot, state = slots.add(request), slots.state
-    assert state.prompt_len.np[slot] == 5 and state.prefill_len.np[slot] == 7
-    assert state.prompt_len.gpu[slot] == 0 and state.total_len.gpu[slot] == 0
-    slots.flush()
-    assert state.prompt_len.gpu[slot] == 5 and state.prefill_len.gpu[slot] == 7
-    assert state.total_len.gpu[slot] == 7
-    tokens = [*(request.prompt_token_ids or []), 0, 1]
-    assert state.all_token_ids.gpu[slot, :7].tolist() == tokens
-
-
-def test_a_flush_rebinds_the_lengths_and_keeps_the_staged_tensors(make_request: Callable[..., Request]) -> None:
-    slots = V2Slots(2, poison=True)
-    state = slots.state
-    kept = {name: getattr(state, name).gpu for name in ("prompt_len", "prefill_len", "total_len", "all_token_ids")}
-    slots.add(make_request("r"))
-    slots.flush()
-    assert state.prompt_len.gpu is not kept["prompt_len"] and state.prefill_len.gpu is not kept["prefill_len"]
-    assert state.total_len.gpu is kept["total_len"] and state.all_token_ids.gpu is kept["all_token_ids"]
-    assert kept["prompt_len"].tolist() == kept["prefill_len"].tolist() == [-1, -1]
-
-
 def test_a_new_occupant_finds_the_old_tokens_behind_its_own(make_request: Callable[..., Request]) -> None:
     slots = V2Slots(1, max_model_len=16)
     slots.add(make_request("old", prompt=8))
@@ -49,20 +23,7 @@ def test_a_new_occupant_finds_the_old_tokens_behind_its_own(make_request: Callab
     assert row[:2] == new.prompt_token_ids and any(row[2:8]) and slots.state.total_len.gpu[0] == 2
 
 
-def test_committed_tokens_are_on_the_device_at_once(make_request: Callable[..., Request]) -> None:
-    slots = V2Slots(3, max_model_len=8)
-    places = [slots.add(make_request(name, prompt=p)) for name, p in (("a", 3), ("b", 5))]
-    slots.flush()
-    slots.commit(places[0], [71, 72])
-    slots.commit_each(places, [73, 74])
-    total, ids = slots.state.total_len.gpu, slots.state.all_token_ids.gpu
-    assert total[places].tolist() == [6, 6] == slots.total_len_np[places].tolist()
-    assert ids[places[0], 3:6].tolist() == [71, 72, 73] and ids[places[1], 5] == 74
-    with pytest.raises(ValueError, match="max_model_len"):
-        slots.commit(places[0], [1, 2, 3])
-
-
-def test_requests_that_cannot_have_a_slot_are_refused(make_request: Callable[..., Request]) -> None:
+def test_requests_without_a_slot_and_tokens_without_room_are_refused(make_request: Callable[..., Request]) -> None:
     slots = V2Slots(1, max_model_len=8)
     with pytest.raises(ValueError, match="max_model_len"):
         slots.add(make_request("long", prompt=9))
@@ -73,6 +34,8 @@ def test_requests_that_cannot_have_a_slot_are_refused(make_request: Callable[...
         slots.add(make_request("a"))
     with pytest.raises(ValueError, match="taken"):
         slots.add(make_request("b"))
+    with pytest.raises(ValueError, match="max_model_len"):
+        slots.commit(0, [1] * 9)
 
 
 def test_the_context_has_the_engines_dtypes_and_groups_rows_by_request() -> None:
@@ -158,27 +121,6 @@ def test_decodes_come_before_prefills_and_those_by_size(v2_recorder: Any, make_r
     # A partial row is told apart by its position, not by total_len.
     states = host.slots.state
     assert states.total_len.gpu[3] == 12 == states.prefill_len.gpu[3]
-
-
-def test_a_resumed_request_is_announced_again_with_its_outputs_in_the_prefill(
-    v2_recorder: Any, make_request: Callable[..., Request]
-) -> None:
-    host, calls = engine(v2_recorder, max_num_seqs=4)
-    for name in "ab":
-        host.add(make_request(name, prompt=5, extra_args={"x": name}))
-    host.step()
-    host.step()
-    host.preempt("a")
-    assert host.step().freed == ("a",)
-    host.add(make_request("c", prompt=5))
-    host.step()
-    host.resume("a")
-    result = host.step()
-    assert result.added == (("a", 1),)
-    assert [call[2] for call in calls if call[1] == "add"] == [3, 2, 3, 1]
-    states = host.slots.state
-    assert states.prompt_len.np[1] == 5 and states.prefill_len.np[1] == 7
-    assert states.all_token_ids.gpu[1, 5:8].tolist() == host.requests["a"].output_token_ids
 
 
 def test_slots_are_freed_in_the_order_of_request_ids(v2_recorder: Any, make_request: Callable[..., Request]) -> None:
