@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from types import ModuleType
 from typing import Any
 
@@ -31,13 +29,6 @@ def module_of(**requires: tuple[str, ...]) -> ModuleType:
     return module
 
 
-def listed(monkeypatch: pytest.MonkeyPatch, *modules: ModuleType) -> dict[str, type[Check]]:
-    """The catalogue of these modules."""
-    monkeypatch.setattr(catalogue, "_modules", lambda: iter(modules))
-    found: dict[str, type[Check]] = by_code.__wrapped__()
-    return found
-
-
 def test_requirements_exist_and_run_first() -> None:
     order = [check.code for check in chosen(Plan())]
     assert sorted(order) == [check.code for check in all_checks()]
@@ -51,20 +42,6 @@ def test_a_requirement_runs_wherever_what_needs_it_runs() -> None:
         for code in check.requires:
             hosts = by_code()[code].hosts
             assert not hosts or set(check.hosts) <= set(HOSTS), (check.code, code)
-
-
-def test_a_family_is_selected_by_the_beginning_of_its_codes() -> None:
-    assert {"LP401", "LP402"} <= {check.code for check in chosen(Plan(select=("LP4",)))}
-
-
-def test_listing_all_checks_loads_neither_torch_nor_numpy() -> None:
-    program = """
-import sys
-from lpkit_conformance.catalogue import all_checks
-print(len([check.sections() for check in all_checks(None)]), {"torch", "numpy"} & sys.modules.keys())
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stdout == f"{len(all_checks(None))} set()\n"
 
 
 def test_a_quick_run_is_of_checks_that_can_fail_a_plugin() -> None:
@@ -84,20 +61,24 @@ def test_what_an_ignored_check_requires_is_not_brought_by_it() -> None:
     assert [check.code for check in chosen(Plan(select=("LP206",), ignore=("LP201", "LP202", "LP205")))] == ["LP206"]
 
 
-def test_checks_that_require_each_other_are_refused_naming_the_circle(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = module_of(LP001=(), LP201=("LP001", "LP203"), LP202=("LP201",), LP203=("LP202",))
-    with pytest.raises(ValueError, match="checks require each other: LP201 -> LP203 -> LP202 -> LP201"):
-        listed(monkeypatch, module)
-
-
-def test_a_check_that_requires_itself_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match="LP201 -> LP201"):
-        listed(monkeypatch, module_of(LP201=("LP201",)))
-
-
-def test_two_checks_of_one_code_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match="LP201 is taken by LP201"):
-        listed(monkeypatch, module_of(LP201=()), module_of(LP201=()))
+@pytest.mark.parametrize(
+    ("modules", "said"),
+    [
+        (
+            [module_of(LP001=(), LP201=("LP001", "LP203"), LP202=("LP201",), LP203=("LP202",))],
+            "checks require each other: LP201 -> LP203 -> LP202 -> LP201",
+        ),
+        ([module_of(LP201=("LP201",))], "LP201 -> LP201"),
+        ([module_of(LP201=()), module_of(LP201=())], "LP201 is taken by LP201"),
+    ],
+    ids=["a circle", "a check that requires itself", "two of one code"],
+)
+def test_checks_without_an_order_are_refused(
+    monkeypatch: pytest.MonkeyPatch, modules: list[ModuleType], said: str
+) -> None:
+    monkeypatch.setattr(catalogue, "_modules", lambda: iter(modules))
+    with pytest.raises(ValueError, match=said):
+        by_code.__wrapped__()
 
 
 def test_what_two_checks_share_comes_once_and_before_both() -> None:

@@ -234,17 +234,6 @@ def test_v2_pads_bounds_and_changes_the_mapping_type_on_demand() -> None:
     assert ctx.expanded_idx_mapping.dtype == torch.int32
 
 
-def test_v2_poisons_the_buffers_of_the_last_flush() -> None:
-    host = V2Host(subject(V2Log, "v2"), 4, Manner(poison=True))
-    for _ in host.run([Arrive("a"), Step()]):
-        pass
-    kept = host.processor.states.prompt_len.gpu
-    for _ in host.run([Arrive("b"), Step()]):
-        pass
-    assert (kept == -1).all()
-    assert (host.processor.states.prompt_len.gpu >= 0).all()
-
-
 def test_v2_rows_come_in_another_order_from_step_to_step() -> None:
     _, seen = v2_run([*(Arrive(name) for name in "abcd"), Step(8)])
     assert len({tuple(row.request for row in item.rows) for item in seen}) > 1
@@ -271,19 +260,3 @@ def test_an_exception_names_the_method_and_the_line() -> None:
     with pytest.raises(PluginError, match="update_state: raised KeyError") as caught:
         v1_run([Arrive("a"), Step()], Bad)
     assert __file__ in caught.value.location
-
-
-def test_plugins_run_in_inference_mode_but_are_made_outside_it() -> None:
-    modes: list[bool] = []
-
-    class Asks(V1Log):
-        def __init__(self, *args: Any) -> None:
-            super().__init__(*args)
-            modes.append(torch.is_inference_mode_enabled())
-
-        def apply(self, logits: torch.Tensor) -> torch.Tensor:
-            modes.append(torch.is_inference_mode_enabled())
-            return logits
-
-    v1_run([Arrive("a"), Step()], Asks)
-    assert modes == [False, True]

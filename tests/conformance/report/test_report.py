@@ -264,11 +264,6 @@ def test_a_result_comes_back_from_json_as_it_was(check: CheckResult) -> None:
         assert target["checks"][0]["finding"]["documentation"] == check_page(check.code)
 
 
-@pytest.mark.parametrize(("verdict", "status"), [("pass", "passed"), ("fail", "failed"), ("error", "skipped")])
-def test_the_verdict_is_one_of_three(verdict: str, status: Any) -> None:
-    assert of(CheckResult("LP001", "x", "", status)).to_json()["verdict"] == verdict
-
-
 # -- formats of services -----------------------------------------------------------------------------------------
 
 

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lpkit_conformance.catalogue import by_code, chosen, inactive
+from lpkit_conformance.catalogue import by_code, inactive
 from lpkit_conformance.explanation.advice import fix
 from lpkit_conformance.explanation.findings import method_location
 from lpkit_conformance.hosts import PluginError
 from lpkit_conformance.processes import pulse
-from lpkit_conformance.results import BAD, CheckResult, Report, TargetResult
+from lpkit_conformance.results import BAD, CheckResult
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.hosts import RUNNER_HOSTS
 from lpkit_conformance.settings.plan import Plan
@@ -29,7 +29,6 @@ from zoo.lp202 import StaleOnDecline
 from zoo.lp301 import Promotes
 from zoo.lp303 import AddsUp
 from zoo.lp306 import Centers
-from zoo.lp503 import NeedsPrompt
 from zoo.lp507 import PopsRemoved
 from zoo.lp601 import Unseeded
 
@@ -57,13 +56,6 @@ def test_a_default_run_judges_every_check_on_every_runner_of_its_rule() -> None:
         for check in by_code("reference").values()
         for host in [name for name in RUNNER_HOSTS if name in check.hosts] or [""][: not check.hosts]
     }
-
-
-def test_select_brings_requirements_and_nothing_else() -> None:
-    found = results(Bias, select=("LP205",))
-    assert "LP205[v1]" in found
-    assert {label[:5] for label in found} == {check.code for check in chosen(Plan(select=("LP205",)))}
-    assert "LP206[v1]" not in found
 
 
 def test_ignored_checks_do_not_run_and_block_nothing() -> None:
@@ -247,20 +239,6 @@ def test_an_exception_by_the_way_gets_general_advice_and_one_that_is_the_rule_it
 
     assert fix_for("apply") == by_code()["LP301"].sections()["fix"]
     assert fix_for("update_state") == fix("unexplained")
-
-
-def test_an_exception_in_advice_is_advice() -> None:
-    assert compute_check("LP503", NeedsPrompt, case=NeedsPrompt.CASE).status == "advice"
-
-
-def test_a_run_makes_a_verdict_and_an_exit_code() -> None:
-    def verdict(cls: Any, **plan: Any) -> tuple[str, int]:
-        target = TargetResult("x", ("v1",), tuple(results(cls, **plan).values()))
-        return target.verdict, Report((target,)).exit_code
-
-    assert verdict(Bias, select=("LP202",)) == ("pass", 0)
-    assert verdict(Promotes, select=("LP202",)) == ("fail", 1)
-    assert verdict(Bias, select=("LP999",)) == ("error", 2)
 
 
 class TokenOfZero(Bias):
