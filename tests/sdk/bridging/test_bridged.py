@@ -283,7 +283,7 @@ class TestRows:
         host = V2Host(Blind)
         host.add(0, params(mark=1), [1, 2], [9])
         host.flush()
-        with pytest.raises(RuntimeError, match="declares history = 'none', but the processor read token ids"):
+        with pytest.raises(RuntimeError, match="history = 'none' is declared, but token ids were read"):
             host.apply(logits_of(1), host.context([0]))
 
 
