@@ -64,12 +64,12 @@ class Stance:
 
 def forbids(subject: Subject) -> bool:
     """Return True if the plugin masks tokens that the model wants, in a run of all its requests."""
-    return _masks(subject)[1]
+    return _masks(subject.home or subject)[1]
 
 
 def masks(subject: Subject) -> bool:
     """Return True if the plugin masks any token in a run of all its requests."""
-    return _masks(subject)[0]
+    return _masks(subject.home or subject)[0]
 
 
 @fact
@@ -128,8 +128,9 @@ def generated(
     if not forbids(subject):
         return subject.model.emitted(character, variant, count)
     asked = min(count, most_asked)
+    allows = subject.home if subject.home is not None and asked <= MOST_ASKED else subject
     return [
-        *histories(subject).outputs(character, variant, request, asked),
+        *histories(allows).outputs(character, variant, request, asked),
         *subject.model.emitted(character, variant, count, asked),
     ]
 

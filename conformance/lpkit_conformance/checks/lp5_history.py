@@ -107,7 +107,7 @@ class LP504(Check):
         later = [Finish("r0"), Step(2), Arrive("x", 3), Finish("r2"), Arrive("y", None), Step(3)]
         self._renewed(subject, [*mixed_arrivals(5), Step(3), *later], lambda step: True)
         if subject.setup.turn[0] == 0:  # counters and buffers end at powers of two
-            once = subject.having(world=worlds.LONG)
+            once = subject.within(worlds.LONG)
             self._renewed(
                 once, [Arrive("life", 0), Step(LIFE)], lambda step: step == LIFE or (step - 1) & (step - 2) == 0
             )

@@ -33,7 +33,7 @@ from lpkit_conformance.programs.generate import Arrive, Finish, Op, Step
 from lpkit_conformance.results import Failed
 from lpkit_conformance.settings.cases import Case, distinct
 
-CHURN = 80
+CHURN = 40
 """Requests that arrive and leave before each measurement of the state."""
 
 CHURN_STEPS = 4
@@ -51,10 +51,10 @@ PASSING = 300
 PASSING_AT_ONCE = 30
 """Number of these requests that share a batch with it."""
 
-BLOCKS = 40
+BLOCKS = 80
 """Measurements of growing state before it counts as growth: caches and windows of a few thousand entries fill up."""
 
-ENOUGH = 8
+ENOUGH = 16
 """Measurements of state that grows, when only the reason is asked for."""
 
 

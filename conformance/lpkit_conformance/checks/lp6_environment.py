@@ -54,7 +54,7 @@ class LP604(Check):
         with subject.setup.second or rank_process.second_rank() as second:
             rank_process.ask(second, target, subject)
             try:
-                here = ranks.choices(subject, rank=0)
+                here = ranks.first_rank(subject)
                 there = rank_process.answer(second)
             except calls.PluginError:
                 raise Skipped("the plugin raises; other checks say where") from None
@@ -160,7 +160,7 @@ class LP606(Check):
         if not Path("/proc/self/stat").exists():
             raise Skipped("this system does not list the child processes of a process")
         try:
-            ranks.choices(subject, rank=0)
+            ranks.first_rank(subject)
         except calls.PluginError:
             raise Skipped("the plugin raises; other checks say where") from None
         gc.collect()

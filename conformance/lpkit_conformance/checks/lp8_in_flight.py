@@ -64,7 +64,7 @@ def _judge(subject: Subject, stages: int, device: torch.device) -> int:
     Raises:
         Failed: if a copy that is done late changes a row.
     """
-    there = subject.having(world=World(f"{stages} pipeline stages", partial(_furnish, stages)))
+    there = subject.within(World(f"{stages} pipeline stages", partial(_furnish, stages)))
     prompt, copies = _observe(there, in_flight.InFlight(stages + 1), device)
     early = [item for item in copies if item.overwritten]
     if not early:

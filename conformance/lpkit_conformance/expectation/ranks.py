@@ -14,6 +14,7 @@ from lpkit_conformance.hosts.requests import ActiveRequest
 from lpkit_conformance.hosts.v2 import V2Host
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Step
 from lpkit_conformance.settings.hosts import HOSTS, hosts_of
+from lpkit_conformance.subject.memo import fact
 from lpkit_conformance.subject.subject import Subject
 from lpkit_conformance.vllm_api.runners import V2
 
@@ -64,6 +65,12 @@ def choices(subject: Subject, rank: int) -> dict[str, list[Choice]]:
         if HOSTS[host].interface == V2:
             found[host + OWN] = _choices(_OwnSlots(there, rank, whole.pool.requests))
     return found
+
+
+@fact
+def first_rank(subject: Subject) -> dict[str, list[Choice]]:
+    """Return the choices of this process as the first rank."""
+    return choices(subject, rank=0)
 
 
 def parting(here: dict[str, list[Choice]], there: dict[str, list[Choice]]) -> Parting | None:

@@ -93,7 +93,7 @@ class Speculation:
 
     def with_drafts(self, accept_rate: float | None = None) -> Texts:
         """Speculative decoding until each run has its tokens; ``accept_rate``: by the lossy method."""
-        there = self._subject.having(world=DRAFTING)
+        there = self._subject.within(DRAFTING)
         batch = _Batch(there, self._runs, self._params, self._prompt, self._begun)
         tokens = np.zeros((self._runs, TOKENS + max(DRAFTS) + 1), dtype=np.int64)
         local_of = np.zeros_like(tokens)
@@ -199,7 +199,7 @@ def speculating(subject: Subject) -> Subject | None:
 
     None if its constructor raises: with ``ValueError`` it may refuse them, and anything else LP221 reports.
     """
-    there = subject.having(world=SPECULATING)
+    there = subject.within(SPECULATING)
     try:
         drive(there)
     except PluginError:

@@ -38,7 +38,8 @@ def verified(
     """
     judged = [row for row, item in enumerate(seen) if not item.discarded]
     wanted = [tokens[seen[row].request][seen[row].local] for row in judged]
-    for row, token in zip(judged, subject.model.sampled(wanted, after[judged]) if judged else (), strict=True):
+    sampled = after if len(judged) == len(seen) else after[judged]
+    for row, token in zip(judged, subject.model.sampled(wanted, sampled), strict=True):
         item = seen[row]
         own = tokens[item.request]
         if item.local >= len(own):

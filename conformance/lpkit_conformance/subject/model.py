@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
-from itertools import compress
 from zlib import crc32
 
 import torch
@@ -17,6 +16,12 @@ from lpkit_conformance.subject.setup import Setup
 from lpkit_conformance.vllm_api.tokenizer import word_ids, words_in
 
 MAX_CACHED_ROWS = 20_000
+
+AHEAD = 8
+"""Positions of a request that are computed at once: a step needs the next one only."""
+
+MOST_AHEAD = 4096
+"""Largest vocabulary with rows computed ahead."""
 
 TEMPLATE_LEN = 64
 """Most tokens that all prompts share at their beginning, as with a chat template; half of a shorter prompt."""
@@ -39,6 +44,7 @@ class Model:
         self._streams: dict[tuple[str, str], list[int]] = {}
         likely = [token for case in cases for token in self.named(case)]
         self._emitted = sorted({*likely, *range(3, 15)})
+        self._column = {token: n for n, token in enumerate(self._emitted)}
         self._emitted_index = torch.tensor(self._emitted, device=setup.device)
         whole = -(-setup.vocab_size // VOCAB_MULTIPLE) * VOCAB_MULTIPLE
         self._source = LogitsSource(whole, setup.seed, setup.device, likely)
@@ -62,11 +68,12 @@ class Model:
 
     def rows(self, keys: list[tuple[str, int]]) -> torch.Tensor:
         """Return fresh raw logits ``[len(keys), vocab]`` for (request, position) pairs."""
-        missing = [key for key in keys if key not in self._logits]
-        if missing:
+        if any(key not in self._logits for key in keys):
             if len(self._logits) > MAX_CACHED_ROWS:
                 self._logits.clear()
-                missing = keys
+            ahead = range(AHEAD if self._setup.vocab_size <= MOST_AHEAD else 1)
+            wanted = dict.fromkeys((name, position + n) for name, position in keys for n in ahead)
+            missing = [key for key in wanted if key not in self._logits]
             fresh = self._source.rows(missing)[:, : self._setup.vocab_size]
             levels = torch.tensor([LEVELS[crc32(key.encode()) % len(LEVELS)] for key, _ in missing])
             scale, offset = levels.to(fresh).unsqueeze(2).unbind(1)
@@ -102,17 +109,14 @@ class Model:
         masked tokens only, so it is the same alone and in a batch.
         """
         tokens = list(wanted)
-        if len(tokens) == 1:  # by far the most frequent
-            masked = [rows[0, tokens[0]].item() == -math.inf]
-        else:
-            masked = rows.gather(1, torch.tensor([tokens], device=rows.device).T).isneginf().flatten().tolist()
-        for n in compress(range(len(tokens)), masked):
-            # Few tokens are looked at, where that is enough: every row of every step comes here.
-            row = rows[n]
-            gone = row.index_select(0, self._emitted_index).isneginf().tolist()
-            others = [token for token, lost in zip(self._emitted, gone, strict=True) if not lost]
-            others = others or (~row.isneginf()).nonzero().flatten().tolist() or [wanted[n]]
-            tokens[n] = next((token for token in others if token > wanted[n]), others[0])
+        lost = rows.index_select(1, self._emitted_index).isneginf().tolist()
+        for n, (token, gone) in enumerate(zip(wanted, lost, strict=True)):
+            column = self._column.get(token)
+            if not (gone[column] if column is not None else rows[n, token].item() == -math.inf):
+                continue
+            others = [other for other, masked in zip(self._emitted, gone, strict=True) if not masked]
+            others = others or (~rows[n].isneginf()).nonzero().flatten().tolist() or [token]
+            tokens[n] = next((other for other in others if other > token), others[0])
         return tokens
 
     def _case(self, variant: int) -> Case:

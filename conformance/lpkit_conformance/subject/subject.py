@@ -18,6 +18,7 @@ from lpkit_conformance.subject.memo import Memo
 from lpkit_conformance.subject.model import Model
 from lpkit_conformance.subject.plugin import Plugin
 from lpkit_conformance.subject.setup import Setup
+from lpkit_conformance.subject.worlds import World
 
 USUAL_PROMPT = 5
 """Tokens of a prompt, for checks that do not depend on the prompt's length."""
@@ -34,6 +35,7 @@ class Subject:
             plugin raises for them, and hosts leave them out.
         relatives: other requests than those derived from the case, the case first; None: derive them.
         memo: the facts; new in every copy.
+        home: the subject that :meth:`within` was asked of; None in every other copy.
     """
 
     plugin: Plugin
@@ -41,6 +43,7 @@ class Subject:
     foreign: Foreign = FOREIGN_ARGS
     relatives: tuple[Case, ...] | None = None
     memo: Memo = field(default_factory=Memo, init=False, repr=False, compare=False)
+    home: Subject | None = field(default=None, init=False, repr=False, compare=False)
 
     @classmethod
     def of(
@@ -60,6 +63,12 @@ class Subject:
     def having(self, **setup: Any) -> Subject:
         """Return the same plugin with changed attributes of its setup, and without facts."""
         return replace(self, setup=replace(self.setup, **setup))
+
+    def within(self, world: World) -> Subject:
+        """Return the same plugin and requests in another engine, without facts."""
+        found = self.having(world=world, vocab_size=self.setup.vocab_size + world.more_tokens)
+        object.__setattr__(found, "home", self)
+        return found
 
     def as_imported(self) -> AbstractContextManager[None]:
         """Run with the plugin's modules as imported."""
@@ -85,6 +94,8 @@ class Subject:
     def _usual(self) -> Sequence[Case]:
         if self.relatives is not None:
             return self.relatives
+        if self.home is not None:
+            return self.home._usual
         with self.as_imported():
             return tuple(variants(self.setup.case, self.plugin.accepts, self.setup.vocab_size))
 
@@ -92,6 +103,8 @@ class Subject:
     def _neighbours(self) -> Sequence[Case]:
         if self.relatives is not None:
             return ()
+        if self.home is not None:
+            return self.home._neighbours
         case, others = self.setup.case, self.setup.others
         with self.as_imported():
             found = neighbours(case, self.plugin.accepts, self.setup.vocab_size)
@@ -110,6 +123,8 @@ class Subject:
     @cached_property
     def model(self) -> Model:
         """The model that serves these requests."""
+        if self.home is not None and self.home.setup.vocab_size == self.setup.vocab_size:
+            return self.home.model
         return Model(self.setup, self.cases)
 
     def params(

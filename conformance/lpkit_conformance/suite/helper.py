@@ -32,7 +32,7 @@ class Helper:
     """The second child; a context manager that ends it.
 
     Args:
-        job: the job that loads the plugin.
+        job: the job that loads the plugin, but for the requests that the checks send.
         limit: seconds that a call of the plugin may take.
     """
 
@@ -40,8 +40,7 @@ class Helper:
         self._seconds = min(limit, PATIENCE_SECONDS)
         self._child = Child(CHILD, ONE_THREAD)
         self._pool = ThreadPoolExecutor(1)
-        self._judged: dict[str, Future[Any]] = {}
-        self._pool.submit(self._call, job)
+        self._job, self._judged = job, dict[str, Future[Any]]()
 
     def __enter__(self) -> Helper:
         return self
@@ -50,10 +49,12 @@ class Helper:
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._child.end()
 
-    def begin(self, labels: Sequence[str]) -> None:
-        """Judge these checks, in this order."""
-        self._judged = {label: self._pool.submit(self._call, label) for label in labels}
-        if not labels:
+    def begin(self, labels: Sequence[str], requests: dict[str, Any]) -> None:
+        """Judge these checks, in this order, with the requests that the first child has found."""
+        if labels:
+            self._pool.submit(self._call, {**self._job, "plan": {**self._job["plan"], "requests": requests}})
+            self._judged = {label: self._pool.submit(self._call, label) for label in labels}
+        else:
             self._child.end()
 
     def passed(self, label: str) -> CheckResult | None:

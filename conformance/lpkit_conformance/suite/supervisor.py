@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from lpkit_conformance.catalogue import by_code, inactive, one_report_each
@@ -92,18 +91,19 @@ class _Supervision:
         self.hung: dict[str, str] = {}
         self.hangs = 0
         self.loaded = False
+        self.helper: Helper | None = None
 
     def judge_all(self, job: dict[str, Any], ahead: Child | None, divided: bool) -> None:
         """Start children until every check has a result, or too many children were lost."""
         job |= {"plan": encode(self.plan), "hung": {}, "lost": ""}
         with ExitStack() as stack:
-            helper = stack.enter_context(Helper({**job, "first": False}, self.limit)) if divided else None
+            if divided:
+                self.helper = stack.enter_context(Helper({**job, "first": False}, self.limit))
             for losses in range(1, MOST_LOSSES + 1):
                 job |= {"first": True, "hung": self.hung, "plan": {**encode(self.plan), "requests": self.requests}}
                 self.loaded = False
                 try:
-                    judge = partial(self._judge, helper)
-                    run_child(CHILD, job, self._take, self.limit, ONE_THREAD, ahead, judge)
+                    run_child(CHILD, job, self._take, self.limit, ONE_THREAD, ahead, self._judge)
                     return
                 except Lost as loss:
                     self._blame(loss)
@@ -113,7 +113,7 @@ class _Supervision:
                     self.error = f"gave up after the plugin ended or blocked the process {losses} times"
                     return
                 stack.close()
-                ahead = helper = None  # the next child knows what hung
+                ahead = self.helper = None  # the next child knows what hung
 
     def result(self, target: str, announced: Collection[str]) -> TargetResult:
         """Return the results in the order of the run."""
@@ -144,22 +144,23 @@ class _Supervision:
         elif kind == "requests":
             # A search that has begun may be what ends the process: then the next one sends the simplest requests.
             self.requests = event["requests"] or encode(Requests(self.plan.cases, FOREIGN_ARGS[:1]))
+            if self.helper is not None and event["requests"]:
+                others = [label for label in self.agenda.left if _parts(label)[2] not in ("", *self.hosts[:1])]
+                self.helper.begin(others, event["requests"])
         elif kind == "started":
             self.current = event["label"]
 
-    def _judge(self, helper: Helper | None, child: Child) -> None:
+    def _judge(self, child: Child) -> None:
         """Get the results that are left, in their order, from a child that has loaded the plugin."""
         if not self.loaded:  # it has reported why there is nothing to judge
             return
         agenda = self.agenda
-        if helper is not None:
-            helper.begin([label for label in agenda.left if _parts(label)[2] not in ("", *self.hosts[:1])])
         for label in agenda.left:
             if blocked := agenda.blocked(label):
                 self._add(CheckResult(*_parts(label), "blocked", blocked))
                 continue
             self.progress.started(label, len(agenda.results), len(agenda.requires))
-            self._add((helper and helper.passed(label)) or self._judged(child, label))
+            self._add((self.helper and self.helper.passed(label)) or self._judged(child, label))
         told = any(by_code()[result.code].judges_processes for result in agenda.results.values())
         if child.call("", self.limit) and not told:
             self.notes["the plugin left a process running; it was ended with the run"] = None

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from importlib import resources
 from pathlib import Path
 
@@ -77,6 +78,11 @@ def load(name_or_path: str | Path) -> Trace:
         raise TraceError(f"no such file, and no shipped trace of that name (there are: {known})", path=shown) from None
     except (OSError, UnicodeDecodeError) as error:
         raise TraceError(f"cannot be read: {error}", path=shown) from None
+    return _valid(text, shown)
+
+
+@lru_cache(maxsize=16)
+def _valid(text: str, shown: str) -> Trace:
     trace = loads(text, shown)
     validate(trace)
     return trace

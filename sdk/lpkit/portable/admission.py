@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import torch
 
 from lpkit.columns.column import Declaration, column
 from lpkit.columns.memory import Arena
-from lpkit.portable.words import Resolver, word_fields
+from lpkit.portable.words import Resolver, WordField, word_fields
 from lpkit.sampling_params import GREEDY_EPSILON
 
 if TYPE_CHECKING:
@@ -99,11 +100,7 @@ class Admission:
         self._token_ids: dict[str, str] = {}  # key -> field, as Params.keys()
         self.resolver: Resolver | None = None
         if params is not None:
-            if any(field.is_required() for field in params.model_fields.values()):
-                self.required_keys = frozenset(params.keys())
-            fields = params.token_id_fields()
-            self._token_ids = {key: name for key, name in params.keys().items() if name in fields}
-            words = word_fields(params, params.keys())
+            self.required_keys, self._token_ids, words = _declared(params)
             if words:
                 self.resolver = Resolver(words, vllm_config, vocab_size)
         self.flush()
@@ -178,6 +175,15 @@ class Admission:
             for key, name in self._token_ids.items():
                 check_ids(key, getattr(params, name), self._vocab_size)
         return params
+
+
+@cache
+def _declared(params: type[Params]) -> tuple[frozenset[str] | None, dict[str, str], list[WordField]]:
+    """Return the keys of which a request needs one, if it needs any, the fields of token ids by key, and of words."""
+    keys, ids = params.keys(), params.token_id_fields()
+    required = any(field.is_required() for field in params.model_fields.values())
+    token_ids = {key: name for key, name in keys.items() if name in ids}
+    return frozenset(keys) if required else None, token_ids, word_fields(params, keys)
 
 
 def check_ids(key: str, value: Any, vocab_size: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from lpkit_conformance.processes import tree
@@ -34,9 +35,9 @@ def test_only_what_passes_there_is_believed(
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
     monkeypatch.setattr(helper, "CHILD", "judging:work")
     before = set(tree.children())
-    with Helper({}, 1.0) as other:
+    with Helper({"plan": {}}, 1.0) as other:
         assert other.passed("passed") is None  # nothing was given to it
-        other.begin(labels)
+        other.begin(labels, {})
         results = [other.passed(label) for label in labels]
     assert [result is not None for result in results] == believed
     assert all(result.message != str(os.getpid()) for result in results if result)
@@ -47,9 +48,9 @@ def test_a_run_in_two_children_says_what_a_run_in_one_child_says(monkeypatch: py
     given: list[str] = []
     begin = Helper.begin
 
-    def begun(self: Helper, labels: list[str]) -> None:
+    def begun(self: Helper, labels: list[str], requests: dict[str, Any]) -> None:
         given.extend(labels)
-        begin(self, labels)
+        begin(self, labels, requests)
 
     def run(two: bool) -> TargetResult:
         monkeypatch.setattr(supervisor, "divisible", lambda plan: two)
