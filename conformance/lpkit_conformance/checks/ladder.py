@@ -19,9 +19,11 @@ class LadderCheck(Check):
 
     Attributes:
         hazard: the operation that a failing program must contain to belong to this check; None: any program.
+        shared: True if several cases share its programs; each case plays at least one.
     """
 
     hazard: ClassVar[Hazard | None] = None
+    shared: ClassVar[bool] = True
     needs_action: ClassVar[bool] = True
     requires: ClassVar[tuple[str, ...]] = ("LP101", "LP301", "LP201")
     suspects: ClassVar[tuple[str, ...]] = ("LP303",)
@@ -36,7 +38,10 @@ class LadderCheck(Check):
         return parts.default_host(subject, max_num_seqs)
 
     def run(self, subject: Subject) -> str | None:
-        return verify.verify(subject, self.programs(subject), self.host, self.hazard)
+        programs = [*self.programs(subject)]
+        return verify.verify(
+            subject, subject.setup.share(programs) if self.shared else programs, self.host, self.hazard
+        )
 
 
 def host_after(subject: Subject, ops: Iterable[Op]) -> Host:

@@ -22,7 +22,7 @@ class LP201(LadderCheck):
     Fix: compute per row; look a row's arguments up by its own row (V1) or slot (V2).
     """
 
-    code, name = "LP201", "neighbours"
+    code, name, shared = "LP201", "neighbours", False
     quick = "each"
     hazard = "company"
     # What is shared or random differs from a request alone in any batch: these say it plainly.

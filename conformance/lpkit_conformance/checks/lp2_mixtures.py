@@ -58,8 +58,9 @@ class LP219(LadderCheck):
             *strangers,
             [Finish("y3"), Arrive("b", 0), Step(2)],
         )
-        soaks = [soak(subject.setup.seed * 100 + n) for n in range(3)]
-        yield from subject.setup.share([*soaks, soak(subject.setup.seed * 100 + 50, steps=25, max_num_seqs=48)])
+        seed = subject.setup.seed * 100
+        yield from (soak(seed + n) for n in range(3))
+        yield soak(seed + 50, steps=25, max_num_seqs=48)
 
 
 class LP220(Check):

@@ -55,10 +55,11 @@ class LP221(Check):
     requires = ("LP101", "LP301", "LP201", "LP207", "LP214", "LP105", "LP303")
 
     def run(self, subject: Subject) -> str | None:
-        refused = [world.name for world in WORLDS if not works(subject, world)]
-        notes = [f"the constructor refuses {', '.join(refused)}" if refused else f"{len(WORLDS)} engines"]
+        worlds = [world for world in WORLDS if world.names_ids or not subject.accompanied]
+        refused = [world.name for world in worlds if not works(subject, world)]
+        notes = [f"the constructor refuses {', '.join(refused)}" if refused else f"{len(worlds)} engines"]
         why = by_slot.why_not_recorded(getattr(parts.drive(subject), "processor", None))
-        if why == "":
+        if why == "" and not subject.accompanied:
             works(subject, RECORDED)
         elif why:
             notes.append(f"on a GPU each step runs its Python: {why}")
@@ -80,7 +81,8 @@ class LP222(Check):
     requires = ("LP101", "LP301", "LP201", "LP207", "LP214")
 
     def run(self, subject: Subject) -> str | None:
-        works(subject, BEYOND)
+        if not subject.accompanied:
+            works(subject, BEYOND)
         return None
 
 
@@ -111,10 +113,11 @@ def _compare(there: Subject, peers: Subject) -> None:
     """Fail if a request gets other logits in a batch ``there`` than alone with the ``peers``."""
     world = there.setup.world
     # A request that is alone in the batch has nothing to be compared with.
-    variants = world.variants if len(world.variants) > 1 else ()
+    everyone = tuple(dict.fromkeys((*world.variants, *there.others)))
+    variants = everyone if len(world.variants) > 1 else ()
 
     def served(most_asked: int) -> tuple[Seen, list[Seen]]:
-        together = run(there, [_request(there, variant, most_asked) for variant in world.variants])
+        together = run(there, [_request(there, variant, most_asked) for variant in everyone])
         return together, [run(peers, [_request(there, variant, most_asked)]) for variant in variants]
 
     together, alone = stand.allowed(there, served)
@@ -149,7 +152,7 @@ Seen: TypeAlias = "list[tuple[torch.Tensor, torch.Tensor]]"
 def run(subject: Subject, requests: Sequence[runtime.Request]) -> Seen:
     """The logits before and after each step; requests in the order of their rows."""
     with recorded_steps.recording() if subject.setup.world.recorded else nullcontext():
-        driver = parts.drive(subject, len(subject.setup.world.variants))
+        driver = parts.drive(subject, max(len(subject.setup.world.variants), len(requests)))
         seen = []
         for step in range(subject.setup.world.steps):
             with driver.watched(engine_data.leaving_lists(subject, lambda: requests, subject.setup.world.name)):

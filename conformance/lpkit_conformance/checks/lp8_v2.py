@@ -278,4 +278,4 @@ class LP808(HostileCheck):
 
     def programs(self, subject: Subject) -> Iterator[Program]:
         drafts = subject.setup.world is SPECULATING
-        yield from subject.setup.share([soak(subject.setup.seed * 100 + n, drafts=drafts) for n in range(2)])
+        yield from (soak(subject.setup.seed * 100 + n, drafts=drafts) for n in range(2))

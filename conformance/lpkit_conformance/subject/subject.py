@@ -90,6 +90,17 @@ class Subject:
         """Relatives that differ from the case in one thing, and the other given cases."""
         return range(len(self._usual), len(self.cases))
 
+    @property
+    def others(self) -> range:
+        """The other given cases, with which this case may share an engine."""
+        count = sum(other.reasoning == self.setup.case.reasoning for other in self.setup.others)
+        return range(len(self.cases) - count, len(self.cases)) if self.relatives is None else range(0)
+
+    @property
+    def accompanied(self) -> bool:
+        """True if this case is one of the first case's :attr:`others`."""
+        return self.setup.turn[0] > 0 and self.setup.others[0].reasoning == self.setup.case.reasoning
+
     @cached_property
     def _usual(self) -> Sequence[Case]:
         if self.relatives is not None:

@@ -232,7 +232,7 @@ class Session:
                     plan.seed,
                     plan.standin,
                     vocabulary=self.words,
-                    turn=(nth, len(requests.cases)),
+                    turn=(0, 1) if plan.quick else (nth, len(requests.cases)),
                     others=(*requests.cases[:nth], *requests.cases[nth + 1 :], *plan.others),
                     program=plan.program,
                     trace=plan.trace,
