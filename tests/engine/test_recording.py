@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -40,10 +41,29 @@ def v2(processes: Processes) -> EngineProcess:
     return without_engine(processes(V2))
 
 
+def _structure(trace: traces.Trace) -> dict[str, Any]:
+    """Everything of a trace but the engine's version and token ids, which may differ in the last bit of a logit."""
+    header, *steps = (json.loads(line) for line in traces.dumps(trace).splitlines())
+    for step in steps:
+        step["tokens"] = {name: len(ids) for name, ids in step["tokens"].items()}
+        for call in step.get("applies", ()):
+            del call["inputs"]
+    return {
+        "runner": trace.runner,
+        "workload": trace.workload,
+        "driver": trace.engine.driver,
+        "runner_class": trace.engine.runner_class,
+        "settings": header["settings"],
+        "requests": {name: request.prompt_len for name, request in trace.requests.items()},
+        "events": sorted({kind for step in trace.steps for kind in traces.kinds(step)}),
+        "steps": steps,
+    }
+
+
 def _same(recorded: Path) -> dict[str, Any]:
     """Compare piece by piece, so that a difference is shown at its step."""
     again, shipped = traces.load(recorded), traces.load(recorded.stem)
-    new, old = traces.structure(again), traces.structure(shipped)
+    new, old = _structure(again), _structure(shipped)
     for index, (ours, theirs) in enumerate(zip(new.pop("steps"), old.pop("steps"), strict=False)):
         assert ours == theirs, f"step {index}"
     assert len(again.steps) == len(shipped.steps)

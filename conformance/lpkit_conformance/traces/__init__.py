@@ -11,6 +11,7 @@ from pathlib import Path
 
 from lpkit_conformance.errors import TraceError
 from lpkit_conformance.traces.codec import dumps, loads, write
+from lpkit_conformance.traces.events import kinds
 from lpkit_conformance.traces.schema import (
     SCHEMA,
     Added,
@@ -24,7 +25,6 @@ from lpkit_conformance.traces.schema import (
     V1Step,
     V2Step,
 )
-from lpkit_conformance.traces.structure import kinds, structure
 from lpkit_conformance.traces.validate import validate
 
 __all__ = [
@@ -45,7 +45,6 @@ __all__ = [
     "load",
     "loads",
     "names",
-    "structure",
     "validate",
     "write",
 ]

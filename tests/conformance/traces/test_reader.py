@@ -249,21 +249,3 @@ def test_a_cut_output_list_goes_on_from_its_new_length(tmp_path: Path) -> None:
     step = traces.load(path).v1_steps[2]
     assert step.lists == {"r0": 0}
     assert "cut" in traces.kinds(step)
-
-
-def test_structure_ignores_which_tokens_were_sampled_but_not_how_many() -> None:
-    trace = traces.loads(_text(V1))
-    other = copy.deepcopy(V1)
-    other[1]["tokens"]["r0"] = [99]
-    assert traces.structure(traces.loads(_text(other))) == traces.structure(trace)
-    other[1]["tokens"]["r0"] = [99, 98]
-    assert traces.structure(traces.loads(_text(other))) != traces.structure(trace)
-
-
-def test_structure_tells_the_order_of_moves() -> None:
-    swaps = traces.load("v1_swaps")
-    text = traces.dumps(swaps)
-    lines = [json.loads(line) for line in text.splitlines()]
-    line = next(line for line in lines[1:] if line["update"] and len(line["update"]["moved"]) > 1)
-    line["update"]["moved"].reverse()
-    assert traces.structure(traces.loads(_text(lines))) != traces.structure(swaps)

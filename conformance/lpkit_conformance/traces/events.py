@@ -1,36 +1,8 @@
-"""The structure of a trace, equal when a workload is recorded again: everything except the sampled tokens."""
+"""The kinds of events in a step of a trace."""
 
 from __future__ import annotations
 
-import json
-from typing import Any
-
-from lpkit_conformance.traces.codec import dumps
-from lpkit_conformance.traces.schema import Trace, V1Step, V2Step
-
-
-def structure(trace: Trace) -> dict[str, Any]:
-    """A plain, comparable summary of ``trace``.
-
-    The engine's version is left out, so that a new engine can be compared with the shipped trace; token ids are
-    left out because they may differ between processors in the last bit of a logit. Everything else is a function
-    of the scheduler: lengths, settings, events, their order, and how many tokens each step committed.
-    """
-    header, *steps = (json.loads(line) for line in dumps(trace).splitlines())
-    for step in steps:
-        step["tokens"] = {name: len(ids) for name, ids in step["tokens"].items()}
-        for call in step.get("applies", ()):
-            del call["inputs"]
-    return {
-        "runner": trace.runner,
-        "workload": trace.workload,
-        "driver": trace.engine.driver,
-        "runner_class": trace.engine.runner_class,
-        "settings": header["settings"],
-        "requests": {name: request.prompt_len for name, request in trace.requests.items()},
-        "events": sorted({kind for step in trace.steps for kind in kinds(step)}),
-        "steps": steps,
-    }
+from lpkit_conformance.traces.schema import V1Step, V2Step
 
 
 def kinds(step: V1Step | V2Step) -> set[str]:
