@@ -146,7 +146,7 @@ class LP302(Check):
 
 
 FEW_CALLS = 4
-"""Calls of LP303 with other logits in between; the others show what a plugin does at every 50th call."""
+"""Calls of LP303 with other logits in between, and after them; more show what a plugin does at every 50th call."""
 
 
 class LP303(ContractCheck):
@@ -163,10 +163,15 @@ class LP303(ContractCheck):
     code, name = "LP303", "pure-apply"
     quick, suspects = "first", ("LP605",)
     requires = ("LP101", "LP301", "LP507", "LP601")
+    edited: bool | None = None
+    """True if a batch was edited; None before the first batch."""
 
     def judge(self, subject: Subject, logits: torch.Tensor, again: stand.Apply) -> str | None:
         first = again(logits.clone()).clone()
-        for n in range(2, culprit.MOST_CALLS):
+        edits = not torch.equal(first, logits)
+        many = self.edited is None or (edits and not self.edited)  # the first batch, and the first that it edits
+        self.edited = edits or bool(self.edited)
+        for n in range(2, culprit.MOST_CALLS if many else 2 * FEW_CALLS):
             if n < FEW_CALLS:
                 again(logits.flip(0).flip(1))  # other logits in between: they must not be remembered
             other = again(logits.clone())
