@@ -123,12 +123,7 @@ class LP203(LadderCheck):
         yield program(
             "two leave at once",
             mixed_arrivals(5),
-            Step(),
-            Finish("r3"),
-            Finish("r4"),
-            Step(),
-            Arrive("x", None),
-            Step(),
+            [Step(), Finish("r3"), Finish("r4"), Step(), Arrive("x", None), Step()],
         )
 
 
@@ -158,16 +153,8 @@ class LP204(LadderCheck):
         )
         yield program(
             "a newcomer takes the row that was left",
-            [
-                Arrive("a", None),
-                Arrive("b", 1),
-                Arrive("c", 2),
-                Step(),
-                Finish("a"),
-                Step(),
-                Arrive("d", None),
-                Step(2),
-            ],
+            [Arrive("a", None), Arrive("b", 1), Arrive("c", 2), Step(), Finish("a"), Step()],
+            [Arrive("d", None), Step(2)],
         )
         yield program(
             "several moves in one update",
