@@ -11,9 +11,6 @@ import pytest
 import torch
 from lpkit.runtime import Engine, Request, V1Engine, V2Engine
 from lpkit.sampling_params import SamplingParams
-from lpkit_logit_bias.processor import LogitBias
-from lpkit_min_p.processor import MinP
-from lpkit_penalties.processor import Penalties
 from shipped import PLUGINS, load, settings
 
 VOCAB = 512
@@ -72,28 +69,6 @@ def test_a_response_in_one_call_is_bit_equal_to_token_by_token(
         assert torch.equal(ours, theirs)
     assert torch.equal(given, raw)
     assert not torch.equal(theirs, raw)
-
-
-@pytest.mark.parametrize(
-    ("cls", "parameters"),
-    [
-        (MinP, {"threshold": 0.02}),  # dense
-        (LogitBias, {"ids": [3, 4, 5], "values": [0.5, -1.0, 2.0]}),  # sparse
-        (Penalties, {"repetition": 1.7, "presence": 0.5, "frequency": 0.9}),  # sparse, and tokens occur twice
-    ],
-)
-def test_gradients_are_those_of_finite_differences(cls: type[Any], parameters: Any) -> None:
-    torch.manual_seed(3)
-    logits = torch.randn(6, 128, dtype=torch.float64).mul_(2).requires_grad_()
-    best = logits.argmax(-1).tolist()
-    response = [best[0], 5, 5, 5, best[4], 5] if cls is not MinP else best
-
-    def call(logits: torch.Tensor) -> torch.Tensor:
-        return lpkit.train.processed_logprobs(
-            cls, parameters, [3, 5, 3], response, logits, sampling={"temperature": 0.8}, chunk_bytes=4 * 4 * 256
-        )
-
-    assert torch.autograd.gradcheck(call, (logits,), fast_mode=True)
 
 
 @pytest.mark.parametrize(("cls", "cases"), OF_EACH_PLUGIN)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import random
 from typing import Any
 
@@ -34,10 +33,3 @@ def test_it_adds_what_transformers_adds(applied: Applied, transformers_rules: An
         expected = rule(torch.tensor([[1]]), logits[row : row + 1].clone())
         agree(result[row], expected[0], "transformers' SequenceBiasLogitsProcessor")
     assert torch.equal(result[-1], logits[-1])
-
-
-@ON_EVERY_HOST
-def test_masks_survive_any_bias(applied: Applied) -> None:
-    logits = logits_of(1, VOCAB).masked_fill(torch.arange(VOCAB) % 3 > 0, -math.inf)
-    result = applied(LogitBias, logits, [asking(dict.fromkeys(range(VOCAB), 100.0))])
-    assert torch.equal(result, logits + 100.0)

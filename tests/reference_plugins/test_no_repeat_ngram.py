@@ -59,13 +59,3 @@ def test_a_window_is_as_if_the_reply_began_there(applied: Applied, window: int) 
         expected = logits[row].clone()
         expected[banned] = -math.inf
         agree(result[row], expected, "the pairs of the window in plain Python")
-
-
-@ON_EVERY_HOST
-def test_no_ngram_comes_twice_in_a_long_greedy_reply(applied: Applied) -> None:
-    logits = logits_of(1)
-    output: list[int] = []
-    for _ in range(80):
-        output.append(int(applied(NoRepeatNgram, logits, asked([output], size=3)).argmax()))
-    triples = list(zip(output, output[1:], output[2:], strict=False))
-    assert len(set(triples)) == len(triples)

@@ -48,11 +48,10 @@ ORACLE = "transformers' SynthIDTextWatermarkLogitsProcessor"
 
 
 @ON_EVERY_HOST
-@pytest.mark.parametrize("seed", range(2))
-def test_it_samples_from_what_transformers_samples_from(applied: Applied, seed: int, transformers_rules: Any) -> None:
+def test_it_samples_from_what_transformers_samples_from(applied: Applied, transformers_rules: Any) -> None:
     asked, expected, alone = [], [], []
-    outputs = [(settings, output) for settings in SETTINGS for output in replies(seed)]
-    logits = logits_of(len(outputs), VOCAB, seed)
+    outputs = [(settings, output) for settings in SETTINGS for output in replies(0)]
+    logits = logits_of(len(outputs), VOCAB, 0)
     for row, (settings, output) in zip(logits, outputs, strict=True):
         rule = theirs(transformers_rules, *settings)
         for length in range(len(output) + 1):
@@ -70,16 +69,6 @@ def test_it_samples_from_what_transformers_samples_from(applied: Applied, seed: 
     for row, left in enumerate(alone):
         assert not left or torch.allclose(result[row], logits[row], rtol=1e-6)
     assert 5 < sum(alone) < len(alone) - 5
-
-
-@ON_EVERY_HOST
-def test_masked_tokens_stay_masked_and_others_finite(applied: Applied) -> None:
-    logits = logits_of(3, VOCAB) * 20
-    logits[:, ::7] = -math.inf
-    logits[2, 1:] = -math.inf
-    logits[2, 0] = 1.0
-    result = applied(SynthId, logits, [Asked(args(*SETTINGS[0]))] * 3)
-    assert torch.equal(result.isfinite(), logits.isfinite())
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)

@@ -22,7 +22,7 @@ def closed_form(row: torch.Tensor, n: float) -> tuple[torch.Tensor, torch.Tensor
 
 
 @ON_EVERY_HOST
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("masked", [0.0, 0.9])
 def test_it_keeps_what_the_definition_keeps(applied: Applied, seed: int, masked: float) -> None:
     vocab = 20_000  # more than one chunk

@@ -76,12 +76,3 @@ def test_rules_do_not_mix_in_a_batch(applied: Applied, transformers_rules: Any) 
         expected = warped(transformers_rules, rule, logits[row], 0.3)
         assert torch.equal(result[row] > -math.inf, expected > -math.inf)
     assert torch.equal(result[-1], logits[-1])
-
-
-@ON_EVERY_HOST
-def test_typical_alone_takes_the_likeliest_token_away(applied: Applied) -> None:
-    logits = logits_of(6, 200)
-    for rule in ("epsilon", "eta", "top_a", "tail_free", "typical"):
-        args = {"truncation_rule": rule, "truncation_threshold": 0.2}
-        result = applied(Truncation, logits, [Asked(args)] * 6)
-        assert torch.equal(result.argmax(1), logits.argmax(1)) == (rule != "typical")

@@ -23,7 +23,7 @@ def sorted_form(row: torch.Tensor, threshold: float) -> torch.Tensor:
 
 
 @ON_EVERY_HOST
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_it_keeps_what_the_sorted_form_keeps(applied: Applied, seed: int) -> None:
     vocab = 20_000  # more than one chunk
     asked = [
@@ -50,16 +50,3 @@ def test_it_happens_as_often_as_asked(applied: Applied) -> None:
         happened = applied(Xtc, logits, asked)[:, 1] == -math.inf
         deviation = math.sqrt(n * probability * (1 - probability))
         assert abs(int(happened.sum()) - n * probability) < 3.3 * deviation
-
-
-@ON_EVERY_HOST
-def test_the_decision_is_the_same_in_any_batch(applied: Applied) -> None:
-    logits = logits_of(40, 64)
-    asked = [
-        Asked({"xtc_probability": 0.5, "xtc_threshold": 0.01, "xtc_seed": i % 3}, output=[2] * (i % 7))
-        for i in range(40)
-    ]
-    together = applied(Xtc, logits, asked)
-    backwards = applied(Xtc, logits.flip(0), asked[::-1]).flip(0)
-    assert torch.equal(together > -math.inf, backwards > -math.inf)
-    assert torch.equal(applied(Xtc, logits[5:6], asked[5:6]) > -math.inf, together[5:6] > -math.inf)
