@@ -108,19 +108,6 @@ def test_on_v2_asynchronous_scheduling_without_drafts_changes_no_call(v2: Engine
         assert call.bounds == tuple(position + 1 for position in call.pos)
 
 
-def test_recording_twice_gives_the_same_tokens_and_verbatim_ids_renumber_to_the_shipped_form(v1: EngineProcess) -> None:
-    verbatim = v1.call(record, WORKLOADS["v1_steady"], True)
-    remapped = v1.call(record, WORKLOADS["v1_steady"])
-    assert verbatim.token_ids == "verbatim"
-    assert remapped.token_ids == "remapped"
-    known: dict[int, int] = {}
-    for one, other in zip(verbatim.v1_steps, remapped.v1_steps, strict=True):
-        for name, ids in one.tokens.items():
-            for token, number in zip(ids, other.tokens[name], strict=True):
-                assert known.setdefault(token, number) == number
-    assert len(set(known.values())) == len(known) > 100
-
-
 def test_the_command_records_into_a_folder(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "lpkit_cli.app", "record", "v1_swaps", "-o", str(tmp_path / "new")],

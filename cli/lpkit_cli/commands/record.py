@@ -31,9 +31,6 @@ def record(
     runner: Annotated[RunnerChoice, typer.Option("--runner", help="Record on this runner only.")] = RunnerChoice.all,
     every: Annotated[bool, typer.Option("--all", help="Record every workload.")] = False,
     output: Annotated[Path, typer.Option("--output-dir", "-o", help="Folder to write the traces to.")] = Path(),
-    token_ids: Annotated[
-        bool, typer.Option("--token-ids", help="Keep the original token ids instead of renumbering them.")
-    ] = False,
     listing: Annotated[bool, typer.Option("--list", help="Show the workloads and exit.")] = False,
 ) -> None:
     """Record the calls of a real vLLM engine to its logits processors, as traces (JSON Lines).
@@ -53,7 +50,7 @@ def record(
         output.mkdir(parents=True, exist_ok=True)
     except (OSError, ValueError) as error:
         raise OutputError(f"{output}: {error}") from None
-    _run(chosen, output, token_ids)
+    _run(chosen, output)
 
 
 def _choose(wanted: Iterable[str], recordable: list[RecordedWorkload]) -> list[RecordedWorkload]:
@@ -66,7 +63,7 @@ def _choose(wanted: Iterable[str], recordable: list[RecordedWorkload]) -> list[R
     return chosen
 
 
-def _run(chosen: list[RecordedWorkload], output: Path, token_ids: bool) -> None:
+def _run(chosen: list[RecordedWorkload], output: Path) -> None:
     from lpkit_conformance.engine.losses import short
     from lpkit_conformance.engine.process import EngineProcess
     from lpkit_conformance.engine.recording import record_to
@@ -79,7 +76,7 @@ def _run(chosen: list[RecordedWorkload], output: Path, token_ids: bool) -> None:
                 for workload in (w for w in chosen if w.runner == runner):
                     rewrite_line(f"recording {workload.trace_name} ...")
                     path = output / f"{workload.trace_name}.jsonl"
-                    done = worker.call(record_to, workload, str(path), token_ids)
+                    done = worker.call(record_to, workload, str(path))
                     rewrite_line()
                     typer.echo(f"{path}: {done['steps']} steps, {done['requests']} requests, {done['runner_class']}")
     except EngineError as error:

@@ -14,22 +14,20 @@ from lpkit_conformance.traces import EngineInfo, Trace, validate, write
 from lpkit_conformance.vllm_api.runners import V1
 
 
-def record(workload: RecordedWorkload, verbatim: bool = False) -> Trace:
+def record(workload: RecordedWorkload) -> Trace:
     """Run the workload in this process, in which no engine runs, and return its trace, validated.
 
     Raises EngineError when there is no engine, TraceError when the engine did something that the schema cannot express.
     """
     prepare(workload.runner)
-    trace = _batch(workload) if workload.settings is None else _engine(workload)
-    if not verbatim:
-        trace = remap(trace)
+    trace = remap(_batch(workload) if workload.settings is None else _engine(workload))
     validate(trace)
     return trace
 
 
-def record_to(workload: RecordedWorkload, path: str, verbatim: bool = False) -> dict[str, Any]:
+def record_to(workload: RecordedWorkload, path: str) -> dict[str, Any]:
     """``record`` and write to ``path``; what was recorded, for a progress line."""
-    trace = record(workload, verbatim)
+    trace = record(workload)
     write(trace, Path(path))
     return {"steps": len(trace.steps), "requests": len(trace.requests), "runner_class": trace.engine.runner_class}
 

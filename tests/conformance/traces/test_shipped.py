@@ -9,6 +9,7 @@ from importlib import resources
 import pytest
 from lpkit_conformance import traces
 from lpkit_conformance.engine.recorded_workloads import WORKLOADS
+from lpkit_conformance.engine.recording import remap
 
 PROMISED: Mapping[str, set[str]] = {
     "v1_steady": {"add", "no update"},
@@ -49,6 +50,7 @@ def test_a_shipped_trace_is_valid_and_comes_from_the_engine_it_names(name: str) 
     assert trace.name == name
     assert trace.engine.name == "vllm"
     assert trace.engine.version == "0.32.0"
+    assert remap(trace) == trace  # ids are numbered by their first appearance
     if trace.engine.driver == "engine":
         assert trace.engine.runner_class == RUNNER_CLASSES[trace.runner]
     else:
