@@ -14,10 +14,11 @@ from lpkit_conformance.explanation.advice import cause, fix
 from lpkit_conformance.explanation.changes import MakeHost
 from lpkit_conformance.explanation.culprit import find_culprit
 from lpkit_conformance.explanation.experiments import Reproduction, blamed
-from lpkit_conformance.explanation.fault import look_again
+from lpkit_conformance.explanation.fault import editing_line
 from lpkit_conformance.explanation.findings import at_fault, cause_of, departure, raised, settings_of
 from lpkit_conformance.explanation.hazards import SHORT, Hazard, fix_for, fix_for_exception, hazards
 from lpkit_conformance.explanation.picture import record_frames
+from lpkit_conformance.explanation.row_values import first_apart
 from lpkit_conformance.explanation.steps import RequestRow, rows_of
 from lpkit_conformance.explanation.styles import readers_of
 from lpkit_conformance.explanation.timeline import with_batch
@@ -159,9 +160,10 @@ def _evidence(subject: Subject, small: Program, trouble: Trouble, make_host: Mak
         differs = (trouble.step, trouble.request)
         finding = departure(trouble, {"program": small.name}, operations)
         finding = replace(finding, cause=cause_of(trouble, small.ops))
-        fault = look_again(subject, small.ops, small.max_num_seqs, trouble, make_host)
+        line = editing_line(subject, small.ops, small.max_num_seqs, trouble, make_host)
         culprit = find_culprit(subject, small.ops, small.max_num_seqs, trouble, make_host)
-        finding = blamed(Reproduction(subject, make_host, small, finding, fault, culprit), _passes)
+        apart = first_apart(subject, small.ops, small.max_num_seqs, trouble, make_host)
+        finding = blamed(Reproduction(subject, make_host, small, finding, line, culprit, apart), _passes)
         with contextlib.suppress(PluginError), subject.as_imported():
             host = make_host(subject, small.max_num_seqs)
             rows = rows_of(subject, host.pool.requests, list(host.run(small.ops)), differs)

@@ -182,7 +182,7 @@ class Standing:
             return finding
         with contextlib.suppress(Exception), NoteEdits(logits, row) as notes:  # a line is being looked for
             self.again(logits)
-        return replace(finding, location=notes.line)
+        return replace(finding, location=(notes.spoilt if finding.got in ("nan", "all -inf") else "") or notes.line)
 
 
 def stepped(

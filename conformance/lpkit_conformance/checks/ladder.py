@@ -70,13 +70,13 @@ def parted(first: Iterable[calls.Observation], second: Iterable[calls.Observatio
     return None
 
 
-def parting_line(first: Callable[[], object], second: Callable[[], object]) -> str:
-    """Return ``file:line`` of the line from which on two runs differ in what the author's code does, if they do."""
+def parting_of(first: Callable[[], object], second: Callable[[], object]) -> tuple[str, str]:
+    """Return the name and ``file:line`` by which two runs of the author's code begin to differ; empty if none does."""
     with trails.trail() as one:
         first()
     with trails.trail() as other:
         second()
-    return trails.parting(one, other)[1]
+    return trails.parting(one, other)
 
 
 def differing(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 from lpkit.loading import CONSTRUCTORS
 
@@ -19,11 +21,10 @@ from lpkit_conformance.checks.lazily import (
     state,
     torch,
     verify,
-    writes,
 )
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.programs.generate import Arrive, Op, Step
-from lpkit_conformance.results import Failed, NeverActive, Skipped
+from lpkit_conformance.results import Failed, Finding, NeverActive, Skipped
 from lpkit_conformance.settings.hosts import EXPORT
 
 
@@ -115,28 +116,36 @@ class LP108(Check):
                             who = seen.rows[found[0]].request
                             summary = f"request {who} gets different logits while another instance is in use"
                             where = {"request": who, "instance": str(instance + 1), "step": str(seen.step)}
-                            raise differing(summary, where, found, shared, location=_sharing(subject))
+                            raise Failed(_sharing(subject, differing(summary, where, found, shared).finding))
         except calls.PluginError as error:
             finding = findings.raised(subject.plugin.cls, error)
             summary = f"while another instance is in use, {finding.summary}"
-            line = _sharing(subject) or finding.location
-            raise Failed(replace(finding, summary=summary, cause=shared, location=line)) from error
+            raise Failed(_sharing(subject, replace(finding, summary=summary, cause=shared))) from error
         if all(torch.equal(seen.before, seen.after) for runs in expected for seen in runs):
             raise NeverActive
         return None
 
 
-def _sharing(subject: Subject) -> str:
-    """Return ``file:line`` of the last write of an instance to its class or modules; empty if there is none."""
+def _sharing(subject: Subject, finding: Finding) -> Finding:
+    """Return the finding with what an instance changes in its class or modules, and where that is declared."""
     with subject.as_imported():
-        host = parts.default_host(subject, 8)
-        held = state.State.of(host.processor, list(module_state.owners(subject.plugin.cls)))
-        names = [name for name in held.places if not name.startswith("self.")]
-        return writes.last_write(
-            host.driver,
-            lambda: [held.get(name) for name in names],
-            lambda: list(host.run((*mixed_arrivals(4), Step(2)))),
-        )
+        host, owners = parts.default_host(subject, 8), list(module_state.owners(subject.plugin.cls))
+        before = [(owner, name, _size(value)) for owner in owners for name, value in vars(owner).items()]
+        held = state.State.of(host.processor, owners).copied()
+        with suppress(calls.PluginError):
+            list(host.run((*mixed_arrivals(4), Step(2))))
+        now = state.State.of(host.processor, owners)
+        for owner, name, size in before:
+            shown = f"{owner.__name__}.{name}"
+            if size != _size(vars(owner).get(name)) or not state.same(held.get(shown), now.get(shown)):
+                line = findings.declaration(owner, name)
+                return replace(finding, state=shown, location=line or finding.location)
+    return finding
+
+
+def _size(value: Any) -> int:
+    """Return how much ``functools`` caches for a function; 0 for anything else."""
+    return int(value.cache_info().currsize) if isinstance(value, module_state.CACHED) else 0
 
 
 class LP109(Check):

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TypeAlias
 
 from lpkit_conformance.checks.base import STATE, Check
-from lpkit_conformance.checks.ladder import differing, parting_line
+from lpkit_conformance.checks.ladder import differing, parting_of
 from lpkit_conformance.checks.lazily import (
     Subject,
     by_slot,
@@ -133,7 +133,7 @@ def _compare(there: Subject, peers: Subject) -> None:
                 def alone_in(subject: Subject, variant: int | None = variant) -> Seen:
                     return run(subject, [_request(there, variant, stand.MOST_ASKED)])
 
-                line = parting_line(partial(alone_in, there), partial(alone_in, peers))
+                line = parting_of(partial(alone_in, there), partial(alone_in, peers))[1]
                 line = line or findings.at_fault(peers, "apply")
                 where = {"engine": world.name, "row": str(row)}
                 raise differing(summary, where, found, fix=world.fix, location=line)

@@ -118,7 +118,7 @@ class LP302(Check):
                     differs = compare.Mismatch(
                         observation.step, row, item.request, item.position, 0, 0.0, 0.0, {}, "stray"
                     )
-                    line = fault.look_again(subject, ops, host.max_num_seqs, differs, parts.default_host).line
+                    line = fault.editing_line(subject, ops, host.max_num_seqs, differs, parts.default_host)
                     self._changed(before, after, {"request": item.request, "row": str(row)}, line)
         if not judged:
             raise Skipped("the plugin acts on every request")

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from lpkit_conformance.checks.base import STATE, Check
-from lpkit_conformance.checks.ladder import mixed_arrivals, observed, parted, parting_line
+from lpkit_conformance.checks.ladder import mixed_arrivals, observed, parted, parting_of
 from lpkit_conformance.checks.lazily import (
     Host,
     Subject,
@@ -30,7 +30,7 @@ from lpkit_conformance.checks.lazily import (
 )
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Step
-from lpkit_conformance.results import Failed
+from lpkit_conformance.results import Failed, Finding
 from lpkit_conformance.settings.cases import Case, distinct
 
 CHURN = 40
@@ -103,15 +103,18 @@ class LP601(Check):
         # What a thread has done by the next step depends on the machine.
         where = parted(first, observed(subject, ops, PAUSE if threads else 0.0))
         if where is not None:
-            raise Failed(
+            name, line = parting_of(lambda: observed(subject, ops), lambda: observed(subject, ops))
+            finding = Finding(
                 f"two instances give different logits for the same requests{which}",
                 {"row": str(where[1]), "step": str(where[0])},
                 "equal logits",
                 f"different logits, {PAUSE:g} s later in each step" if threads else "different logits",
                 cause=advice.cause("thread", self.code).format(name=threads[0]) if threads else "",
                 fix=advice.fix("thread", self.code) if threads else "",
-                location=parting_line(lambda: observed(subject, ops), lambda: observed(subject, ops)),
+                location=line,
+                state=name,
             )
+            raise Failed(finding)
 
 
 class LP602(Check):
@@ -191,21 +194,25 @@ class LP603(Check):
         for start in range(1, len(own.cases), PASSING_AT_ONCE):
             names = [(f"r{n}", n) for n in range(start, min(start + PASSING_AT_ONCE, len(own.cases)))]
             ops += [*(Arrive(name, n) for name, n in names), Step(), *(Finish(name) for name, _ in names)]
-        seen = list(host.run([*ops, Step()]))
+        seen = list(host.run(ops := [*ops, Step()]))
         runs = solo.solo_runs(own)
         runs.prepare({"resident": host.pool.requests["resident"]})
         for observation in seen:
             mismatch = compare.compare(observation, runs)
             if mismatch is not None:
+                lost = culprit.find_culprit(own, ops, host.max_num_seqs, mismatch, parts.default_host)
                 passed = min((observation.step - 1) * PASSING_AT_ONCE, len(own.cases) - 1)
-                raise Failed(
+                finding = Finding(
                     f"a request gets different logits than alone once {passed} others with other arguments have come",
                     {"token id": str(mismatch.token), "output tokens": str(observation.step - 1)},
                     f"{mismatch.expected:g}",
                     f"{mismatch.got:g}",
                     cause=advice.cause("dropped", self.code),
                     fix=advice.fix("dropped", self.code),
+                    location=lost.line if lost else "",
+                    state=lost.name if lost else "",
                 )
+                raise Failed(finding)
 
     def _growing(self, subject: Subject) -> tuple[str, str]:
         """Return the name of the state that grows most, and ``file:line`` of the last write that let it grow."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from lpkit.loading import resolve_target
 
 from lpkit_conformance.checks.base import Check
-from lpkit_conformance.checks.ladder import mixed_arrivals, observed, parted, parting_line
+from lpkit_conformance.checks.ladder import mixed_arrivals, observed, parted, parting_of
 from lpkit_conformance.checks.lazily import Subject, calls, process_settings, rank_process, ranks, trails
 from lpkit_conformance.checks.lp6_determinism import PAUSE
 from lpkit_conformance.explanation import advice
@@ -137,8 +137,11 @@ class LP605(Check):
             return None
         if not parted(first, jumping()) or parted(first, still(PAUSE if threads else 0.0)):
             raise Skipped("the plugin is not reproducible, which LP601 judges")
-        got, line = "different logits when the clock jumps", parting_line(still, jumping)
-        raise Failed("the logits depend on the time of day", {}, "equal logits", got, location=line)
+        name, line = parting_of(still, jumping)
+        got = "different logits when the clock jumps"
+        raise Failed(
+            Finding("the logits depend on the time of day", {}, "equal logits", got, location=line, state=name)
+        )
 
 
 class LP606(Check):

@@ -39,8 +39,14 @@ from lpkit_conformance.subject.subject import Subject
 CALLABLES = "self._calls"
 """The callables of ``lpkit.AdapterLogitsProcessor``: only what is inside them is the author's."""
 
+WRAPPED = "call"
+"""The variable of lpkit's own function around a callable of two arguments."""
+
 MOST_CALLS = 64
 """Calls of ``apply`` among which one is looked for that gives another result."""
+
+MOST_TOGETHER = 3
+"""Attributes or variables that are at fault together."""
 
 MOST_FOLLOWED = 64
 """Steps before the failing step in which the author's lines are followed."""
@@ -60,6 +66,7 @@ class Culprit:
         common: True if it is one value for all requests.
         kept: True if an earlier step left it, and a new instance gives the row without it.
         line: ``file:line`` of the last write to it, or of the branch that did not write; empty if unknown.
+        others: further state that has to be right, too.
     """
 
     name: str
@@ -69,15 +76,16 @@ class Culprit:
     common: bool
     kept: bool
     line: str
+    others: tuple[str, ...] = ()
 
     def cause(self, request: str) -> str:
         """Return what is wrong, with the proof; ``request``: the one whose row is wrong."""
         held = f"{self.holder}'s" if self.holder else "not its own"
         value = f"{self.value}, {held}" if self.value else held
         key = "missing" if self.value == ABSENT else "left" if self.own == ABSENT else "held"
-        key = "kept" if self.kept else key
+        key = "together" if self.others else "kept" if self.kept else key
         own = f", {self.own}," if self.own else ""
-        texts = {"name": self.name, "value": value, "own": own, "request": request}
+        texts = {"name": "` and `".join((self.name, *self.others)), "value": value, "own": own, "request": request}
         return advice.cause(key, "culprit").format(**texts)
 
 
@@ -173,15 +181,20 @@ class _Scene:
     def search(self) -> Culprit | None:
         """Return the smallest part of the state that makes the row right when it is set back."""
         with contextlib.suppress(Exception):  # whatever the plugin or its objects raise: a clue is being looked for
-            path: Path = ()
-            for _ in range(MOST_LEVELS):
-                keys = self.needed(path)
-                if len(keys) != 1:
-                    break
-                path = (*path, *keys)
-            if path and (path[0] != CALLABLES or len(path) > 2):
-                return self.culprit(path)
+            return self._below(()) or self._below((CALLABLES, f"{CALLABLES}[{self._position}]"))  # V2 holds them twice
         return None
+
+    def _below(self, path: Path) -> Culprit | None:
+        keys: list[str] = []
+        for _ in range(MOST_LEVELS):
+            keys = self.needed(path)
+            if len(keys) != 1:
+                break
+            path = (*path, *keys)
+        if 1 < len(keys) <= MOST_TOGETHER and not any("[" in key for key in keys):
+            return replace(self.culprit((*path, keys[0])), others=tuple(keys[1:]))
+        own = path and (path[0] != CALLABLES or len(path) > 2) and path[-1] != WRAPPED
+        return self.culprit(path) if own else None
 
     @functools.cached_property
     def _owners(self) -> list[Any]:

@@ -13,19 +13,24 @@ from types import FrameType
 from typing import Any
 
 from lpkit_conformance.explanation.advice import CAUSES, FIXES
+from lpkit_conformance.explanation.writes import branches
 from lpkit_conformance.instruments.author_lines import is_authors
 
 
-def read(kind: str, text: str, error: BaseException | None = None) -> tuple[str, str]:
-    """Return cause and fix of an exception of type ``kind``; unknown ones are empty."""
-    if error is not None and _prompt_first(error):
+def read(kind: str, text: str, error: BaseException | None = None) -> tuple[str, str, str]:
+    """Return cause and fix of an exception of type ``kind``, and the line at fault if it does not raise itself.
+
+    What is not known is empty.
+    """
+    line = ""
+    if error is not None and (line := _prompt_first(error)):
         kind = "prompt first"
     elif "assign a NoneType" in text:
         kind = "returned None"
     elif kind in ("AttributeError", "TypeError") and "NoneType" in text:
         kind = "None"
     elif kind == "IndexError" and error is not None and (entries := _beyond(error)):
-        return f"{entries}: {CAUSES['exception']['one beyond']}", FIXES["exception"]["one beyond"]
+        return f"{entries[0]}: {CAUSES['exception']['one beyond']}", FIXES["exception"]["one beyond"], entries[1]
     elif (found := re.search(r"index (\d+) is out of bounds for .* size (\d+)", text)) and found[1] == found[2]:
         kind = "one beyond"
     elif error is not None and (found := re.search(r"tensor a \((\d+)\) must match .*tensor b \((\d+)\)", text)):
@@ -34,7 +39,7 @@ def read(kind: str, text: str, error: BaseException | None = None) -> tuple[str,
         kind = "config field"
     elif (found := re.search(r"'(\w+)' object has no attribute", text)) and not hasattr(builtins, found[1]):
         kind = "missing attribute"
-    return CAUSES["exception"].get(kind, ""), FIXES["exception"].get(kind, "")
+    return CAUSES["exception"].get(kind, ""), FIXES["exception"].get(kind, ""), line
 
 
 def _author_frames(error: BaseException) -> Iterator[tuple[FrameType, int]]:
@@ -44,21 +49,22 @@ def _author_frames(error: BaseException) -> Iterator[tuple[FrameType, int]]:
             yield frame, line
 
 
-def _beyond(error: BaseException) -> str:
-    """Return which list of the author's line was asked for the entry right behind its last; empty if none was."""
+def _beyond(error: BaseException) -> tuple[str, str] | None:
+    """Return the list that was asked for the entry right behind its last, and the condition before it; else None."""
     with contextlib.suppress(Exception):  # no line, one of a longer statement, or names that it has changed since
         frame, number = next(_author_frames(error))
         line = linecache.getline(frame.f_code.co_filename, number).strip()
         for node in ast.walk(ast.parse(line if not line.endswith(":") else f"{line} pass")):
-            if isinstance(node, ast.Subscript) and _only_looks(node):
+            if isinstance(node, ast.Subscript) and only_looks(node):
                 held, index = _value(node.value, frame), _value(node.slice, frame)
                 if isinstance(held, list | tuple) and index == len(held):
                     name, at = ast.unparse(node.value), ast.unparse(node.slice)
-                    return f"`{name}` has {len(held)} entries, and `{at}` is {index}"
-    return ""
+                    tests = [str(test) for test in branches(frame.f_code, number) if at in test.text]
+                    return f"`{name}` has {len(held)} entries, and `{at}` is {index}", tests[-1] if tests else ""
+    return None
 
 
-def _only_looks(node: ast.AST) -> bool:
+def only_looks(node: ast.AST) -> bool:
     """Return True if the expression can be evaluated once more: it calls nothing but ``len``."""
     return all(ast.unparse(call.func) == "len" for call in ast.walk(node) if isinstance(call, ast.Call))
 
@@ -76,11 +82,14 @@ def _values_per_row(error: BaseException, sizes: set[int]) -> bool:
     )
 
 
-def _prompt_first(error: BaseException) -> bool:
-    """Return True if token ids were passed to an author's argument for logits."""
-    return any(
-        "logits" in name and isinstance(value, list)
-        for frame, _ in _author_frames(error)
-        for name, value in frame.f_locals.items()
-        if name in frame.f_code.co_varnames[: frame.f_code.co_argcount]
+def _prompt_first(error: BaseException) -> str:
+    """Return ``file:line`` of an author's function whose argument for logits got token ids; empty if none did."""
+    return next(
+        (
+            f"{frame.f_code.co_filename}:{frame.f_code.co_firstlineno}"
+            for frame, _ in _author_frames(error)
+            for name in frame.f_code.co_varnames[: frame.f_code.co_argcount]
+            if "logits" in name and isinstance(frame.f_locals.get(name), list)
+        ),
+        "",
     )

@@ -21,11 +21,11 @@ from lpkit_conformance.explanation.changes import (
     without_drafts,
 )
 from lpkit_conformance.explanation.culprit import Culprit
-from lpkit_conformance.explanation.fault import Fault
-from lpkit_conformance.explanation.findings import method_location
+from lpkit_conformance.explanation.findings import declaration, method_location
 from lpkit_conformance.explanation.hazards import CHANGES, Hazard, hazards
+from lpkit_conformance.explanation.row_values import Apart
 from lpkit_conformance.explanation.styles import Style, readers_of, style_of
-from lpkit_conformance.programs.generate import Arrive, Finish, Op, Program, Step
+from lpkit_conformance.programs.generate import Finish, Op, Program
 from lpkit_conformance.results import Finding
 from lpkit_conformance.settings.hosts import HOSTS
 from lpkit_conformance.subject.subject import Subject
@@ -38,16 +38,18 @@ class Reproduction:
 
     Attributes:
         finding: the evidence, with the request whose row differs.
-        fault: the result of the second look.
+        line: ``file:line`` that edited the row.
         culprit: the state at fault, if some is.
+        apart: the first difference from the solo run, if there is one.
     """
 
     subject: Subject
     make_host: MakeHost
     program: Program
     finding: Finding
-    fault: Fault
+    line: str
     culprit: Culprit | None
+    apart: Apart | None
 
     @property
     def ops(self) -> Sequence[Op]:
@@ -70,11 +72,6 @@ class Reproduction:
         """The arguments that the request shares with its neighbour, and programs with other neighbours."""
         return beside_others(self.subject, self.ops, self.finding.where["request"])
 
-    @property
-    def reported(self) -> str:
-        """The method that gets new requests, or what the author wrote for it."""
-        return method_location(self.subject.plugin.cls, HOSTS[self.subject.setup.host].told_by)
-
     def doing(self, *programs: Sequence[Op]) -> list[Reproduction]:
         """Return the same with each of these programs; an empty one is none."""
         return [replace(self, program=replace(self.program, ops=tuple(ops))) for ops in programs if ops]
@@ -89,7 +86,7 @@ class Experiment:
         applies: True if the failure may have this cause.
         change: the failure with one thing changed in its subject, host or operations. All of these runs must pass, and
             there must be one. None: nothing needs to be run.
-        reported: True if the method that gets new requests is at fault, where no line of it is known.
+        line: ``file:line`` at fault, unless it is that of state; empty if the experiment does not tell.
         alone: True if the row of the solo run is the wrong one: the finding's sides change, and no state is at fault.
     """
 
@@ -97,8 +94,13 @@ class Experiment:
     change: Callable[[Reproduction], Sequence[Reproduction]] | None = None
     cause: str = ""
     fix: str = ""
-    reported: bool = False
+    line: Callable[[Reproduction], str] = lambda case: ""
     alone: bool = False
+
+
+def _reported(case: Reproduction) -> str:
+    """Return the method that gets new requests, or what the author wrote for it."""
+    return method_location(case.subject.plugin.cls, HOSTS[case.subject.setup.host].told_by)
 
 
 def _declaring_tokens(case: Reproduction) -> list[Reproduction]:
@@ -106,15 +108,8 @@ def _declaring_tokens(case: Reproduction) -> list[Reproduction]:
     return [replace(case, subject=declaring)] if declaring else []
 
 
-def _may_be_read(case: Reproduction) -> bool:
-    """True if the same row of a new instance proves something: it has not met a change that the program needs.
-
-    It meets drafts, resumed requests, twins and prefills, too.
-    """
-    return case.fault.read and bool(case.hazards & CHANGES) and case.hazards.isdisjoint(MET_BY_NEW_INSTANCES)
-
-
-MET_BY_NEW_INSTANCES: Final[frozenset[Hazard]] = frozenset({"drafts", "resume", "twins", "prefill"})
+RETURNS: Final[frozenset[Hazard]] = frozenset({"drafts", "resume", "twins", "prefill"})
+"""After which a request has another history or object than before; they have fixes of their own."""
 
 EXPERIMENTS: Final = (
     Experiment(
@@ -129,6 +124,7 @@ EXPERIMENTS: Final = (
         fix="placeholders",
         applies=lambda case: case.style == "adapter",
         change=_declaring_tokens,
+        line=lambda case: declaration(case.subject.plugin.cls, "history"),
     ),
     Experiment(
         cause="by-address",
@@ -141,21 +137,21 @@ EXPERIMENTS: Final = (
         fix="too-early",
         applies=lambda case: case.style == "raw" and case.interface == V2,
         change=lambda case: [replace(case, make_host=blank_slots(case.make_host))],
-        reported=True,
+        line=_reported,
     ),
     Experiment(
         cause="prefill-as-prompt",
         fix="prefill-as-prompt",
         applies=lambda case: case.style == "raw" and case.interface == V2 and "resume" in case.hazards,
         change=lambda case: [replace(case, make_host=hiding_outputs(case.make_host))],
-        reported=True,
+        line=_reported,
     ),
     Experiment(
         cause="same-arguments",
         fix="same-arguments",
         applies=lambda case: case.neighbours[0],
         change=lambda case: case.doing(*case.neighbours[1]),
-        reported=True,
+        line=_reported,
     ),
     Experiment(
         cause="same-object",
@@ -168,7 +164,10 @@ EXPERIMENTS: Final = (
         applies=lambda case: not case.culprit and "drafts" in case.hazards,
         change=lambda case: case.doing(without_drafts(case.ops)),
     ),
-    Experiment(cause="read", fix="read", applies=lambda case: not case.culprit and _may_be_read(case)),
+    Experiment(
+        fix="read",
+        applies=lambda case: not case.culprit and case.apart and case.hazards & CHANGES and not case.hazards & RETURNS,
+    ),
     Experiment(
         fix="order",
         applies=lambda case: case.style == "raw" and case.interface == V1,
@@ -182,16 +181,22 @@ def blamed(case: Reproduction, passes: Callable[[Reproduction], bool]) -> Findin
     """Return the finding with the line at fault, and with cause and fix where an experiment proves them."""
     proven = next((experiment for experiment in EXPERIMENTS if _proven(experiment, case, passes)), None)
     finding, culprit, readers = case.finding, case.culprit, readers_of(case.subject)
-    line = case.reported if proven and proven.reported else case.fault.line
+    line = proven.line(case) if proven else ""
     causes = []
-    if culprit is not None:
+    apart = case.apart
+    if apart is not None and apart.kind == "asked" and not (culprit and "[" in culprit.name):
+        line, causes = apart.line, [apart.cause]
+        finding = replace(finding, state=apart.name, fix=advice.fix("cache").replace("{name}", apart.name))
+    elif culprit is not None:
         line = culprit.line or line
         if not (proven and proven.alone):
             causes.append(culprit.cause(finding.where["request"]))
         finding = replace(finding, state=culprit.name)
         if culprit.common and culprit.holder:
-            cache = "" if culprit.value else advice.fix("cache")  # a value without a short text is a table
-            finding = replace(finding, fix=advice.fix("common", *readers).replace("{name}", culprit.name) + cache)
+            finding = replace(finding, fix=advice.fix("common", *readers).replace("{name}", culprit.name))
+    elif apart is not None:
+        line, causes = line or apart.line, [apart.cause]
+        finding = replace(finding, state=apart.name if apart.kind == "read" else "")
     if proven is not None and proven.cause:
         arguments = ", ".join(f"`{name}`" for name in case.neighbours[0])
         causes.append(advice.cause(proven.cause).replace("{arguments}", arguments))
@@ -202,9 +207,7 @@ def blamed(case: Reproduction, passes: Callable[[Reproduction], bool]) -> Findin
         finding = replace(finding, summary=summary, expected=finding.got, got=finding.expected)
     if proven is not None and proven.fix:
         finding = replace(finding, fix=advice.fix(proven.fix, *readers))
-    if not causes and "company" in case.hazards and all(isinstance(op, Arrive | Step) for op in case.ops):
-        causes.append(advice.cause("line"))
-    return replace(finding, location=line, cause="; ".join(causes) or finding.cause)
+    return replace(finding, location=line or case.line, cause="; ".join(causes) or finding.cause)
 
 
 def _proven(experiment: Experiment, case: Reproduction, passes: Callable[[Reproduction], bool]) -> bool:

@@ -20,6 +20,7 @@ from lpkit_conformance.explanation.exceptions import read
 from lpkit_conformance.hosts import PluginError, default_host, drive
 from lpkit_conformance.instruments.author_lines import is_authors
 from lpkit_conformance.instruments.edits import NoteEdits
+from lpkit_conformance.instruments.trails import definition
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Preempt, Step, Swap
 from lpkit_conformance.results import Finding
 from lpkit_conformance.subject.subject import Subject
@@ -79,7 +80,7 @@ def settings_of(subject: Subject) -> dict[str, Any]:
 
 def raised(cls: Any, error: PluginError, operations: tuple[str, ...] = ()) -> Finding:
     """A finding for a plugin that raised, or returned an invalid value; it has a fix if the error leaves no doubt."""
-    cause, fix = read(error.exception, error.summary, error.__cause__)
+    cause, fix, line = read(error.exception, error.summary, error.__cause__)
     return Finding(
         summary=f"{error.method} {error.summary}",
         where={"method": error.method},
@@ -88,7 +89,7 @@ def raised(cls: Any, error: PluginError, operations: tuple[str, ...] = ()) -> Fi
         operations=operations,
         cause=cause,
         fix=error.fix or fix,
-        location=error.location or _returning(cls, error) or method_location(cls, error.method),
+        location=line or error.location or _returning(cls, error) or method_location(cls, error.method),
         exception=error.exception,
     )
 
@@ -124,7 +125,27 @@ def method_location(cls: Any, name: str) -> str:
 def at_fault(subject: Subject, name: str) -> str:
     """``file:line`` of the author's method; for ``apply``, of the line that edits a row of the first case."""
     line = (_editing_line(subject) or callable_of(subject)[1]) if name == "apply" else ""
-    return line or method_location(subject.plugin.cls, name)
+    return line or _only_statement(subject.plugin.cls, name) or method_location(subject.plugin.cls, name)
+
+
+def _only_statement(cls: Any, name: str) -> str:
+    """``file:line`` of what the author's method consists of; empty if it is more than a statement and a docstring."""
+    file, _, first = own_line(cls, name).rpartition(":")
+    with contextlib.suppress(AttributeError, OSError, StopIteration, SyntaxError, TypeError):  # no `def` of it
+        source = textwrap.dedent("".join(inspect.getsourcelines(inspect.unwrap(getattr(cls, name)))[0]))
+        body = next(node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)).body
+        body = body[1:] if isinstance(body[0], ast.Expr) else body
+        return f"{file}:{int(first) + body[0].lineno - 1}" if file and len(body) == 1 else ""
+    return ""
+
+
+def declaration(owner: Any, name: str) -> str:
+    """``file:line`` of what gives a name to a class, or to the class that it is inherited from, or to a module."""
+    for scope in getattr(owner, "__mro__", (owner,)):
+        if name in vars(scope):
+            attribute = f"self.{name}" if isinstance(scope, type) else name
+            return definition(inspect.getsourcefile(scope) or "", attribute, scope.__name__ if "." in attribute else "")
+    return ""
 
 
 def _editing_line(subject: Subject) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import random
 import reprlib
 from collections.abc import Iterator, Sequence
 from types import CellType, FunctionType, MethodType, ModuleType
@@ -29,7 +30,7 @@ MOST_TEXT = 200
 ENTRY = "[#]"
 """The entry of the request's own row or slot, in a name."""
 
-DATA = (dict, list, set, int, float, str, bool, tuple, type(None), torch.Tensor, np.ndarray)
+DATA = (dict, list, set, int, float, str, bool, tuple, type(None), torch.Tensor, np.ndarray, random.Random)
 """Types of values that modules and classes keep for instances."""
 
 
@@ -132,7 +133,13 @@ def _copied(value: Any) -> Any:
     return value.copy() if isinstance(value, dict | list | set | np.ndarray) else value
 
 
+def content(value: Any) -> Any:
+    """Return what can be compared: the state of a generator of random numbers, anything else itself."""
+    return value.getstate() if isinstance(value, random.Random) else value
+
+
 def same(one: Any, other: Any) -> bool:
+    one, other = content(one), content(other)
     if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
         return one.shape == other.shape and torch.equal(one, other)
     if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):

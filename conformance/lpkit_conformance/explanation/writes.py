@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from lpkit_conformance.explanation.state import content
 from lpkit_conformance.hosts import PluginError
 from lpkit_conformance.hosts.base import Driver, Host
 from lpkit_conformance.instruments.author_lines import following, is_authors
@@ -42,7 +43,7 @@ class Writes:
         position: the row or slot of the request that is wrong; None: no request in particular.
 
     Attributes:
-        last: the last line that wrote it, since the request came to its position.
+        first, last: the first and the last line that wrote it, since the request came to its position.
         ran: the last line that ran.
     """
 
@@ -52,6 +53,7 @@ class Writes:
         self._stores = re.compile(rf"\.{attribute}\b[^=]*(?<![=!<>])=(?!=)")
         self._moves = False
         self._position = position
+        self.first: Line | None = None
         self.last: Line | None = None
         self._entered: list[Line] = []
         self.ran: Line | None = None
@@ -73,14 +75,14 @@ class Writes:
         """Follow one call; ``value`` returns the value as it is at any time."""
         self.ran = None
         if entering := self._enters(method, args):
-            self.last, self._entered = None, []
+            self.first, self.last, self._entered = None, None, []
         before = _print(value())
 
         def look() -> None:
             nonlocal before
             now = _print(value())
             if now != before and self.ran is not None:
-                self.last = self.ran
+                self.first, self.last = self.first or self.ran, self.ran
             before = now
 
         def note(frame: FrameType, event: str, _: Any) -> None:
@@ -141,7 +143,7 @@ class Writes:
         for code in dict.fromkeys(line.code for line in reversed(entered)):
             ran = [line for line in entered if line.code is code]
             writes = [number for number in _lines_of(code) if self._named.search(Line(code, number).text)]
-            around = [line for number in writes for line in _branches(code, number) if line in ran]
+            around = [line for number in writes for line in branches(code, number) if line in ran]
             if around:
                 return around[-1]
             passed += ran[-1:] if writes else []
@@ -171,18 +173,21 @@ def first_writer(
     ops: Iterable[Op],
     later: Callable[[], Any] | None = None,
 ) -> str:
-    """Return the same for the constructor of an instance, or else for these operations, and then for ``later``."""
+    """Return the first such line in the constructor of an instance, or else, for ``later``, in these operations."""
     followed = Writes(cls)
     with followed.around("__init__", (), value):
         host = make()
-    return str(followed.last or "") or last_write(host.driver, later or value, lambda: list(host.run(ops)))
+    if followed.first is None:
+        with contextlib.suppress(PluginError), host.driver.watched(partial(followed.around, value=later or value)):
+            list(host.run(ops))
+    return str(followed.first or "")
 
 
 def _lines_of(code: CodeType) -> list[int]:
     return sorted({number for _, _, number in code.co_lines() if number})
 
 
-def _branches(code: CodeType, number: int) -> list[Line]:
+def branches(code: CodeType, number: int) -> list[Line]:
     """Return the ``if`` statements around a line, the outermost first."""
     source = "".join(linecache.getlines(code.co_filename))
     return [
@@ -194,6 +199,7 @@ def _branches(code: CodeType, number: int) -> list[Line]:
 
 def _print(value: Any) -> Any:
     """Return what can be compared with a later value."""
+    value = content(value)
     if isinstance(value, torch.Tensor):
         return value.tolist() if value.numel() < 4096 else value.sum().item()
     if isinstance(value, dict):

@@ -38,13 +38,14 @@ class NoteEdits(Watch):  # type: ignore[no-untyped-call]
         edited: the last line that changed this row in place.
         wrote: the last line that wrote to the logits at all.
         computed: the last line that ran an operation on tensors.
+        spoilt: the first line whose operation made NaN of numbers.
     """
 
     def __init__(self, logits: torch.Tensor, row: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._logits, self._row = logits, row
         self._storage = logits.untyped_storage().data_ptr()
-        self.edited = self.wrote = self.computed = ""
+        self.edited = self.wrote = self.computed = self.spoilt = ""
 
     @property
     def line(self) -> str:
@@ -61,12 +62,18 @@ class NoteEdits(Watch):  # type: ignore[no-untyped-call]
         # What lpkit writes back is what the author's last operation computed.
         line = line or self.computed
         before = self._logits[self._row].clone() if writes and self._row < len(self._logits) else None
+        fine = not self.spoilt and not any(map(_has_nan, tree_leaves((args, kwargs or {}))))
         result = func(*args, **(kwargs or {}))
+        self.spoilt = line if fine and _has_nan(result) else self.spoilt
         if writes:
             self.wrote = line or self.wrote
             if before is not None and not torch.equal(before, self._logits[self._row]):
                 self.edited = line or self.edited
         return result
+
+
+def _has_nan(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.is_floating_point() and bool(value.isnan().any())
 
 
 class NoteRepeats(Watch):  # type: ignore[no-untyped-call]

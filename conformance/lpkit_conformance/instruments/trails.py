@@ -1,11 +1,12 @@
-"""The author's lines that run, with the values that they see: the line from which on two processes differ."""
+"""The author's lines that run, with the values that they see: the line from which on two runs differ."""
 
 from __future__ import annotations
 
 import ast
 import hashlib
 import linecache
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any, NamedTuple
@@ -36,37 +37,47 @@ class Seen(NamedTuple):
     frame: int
     file: str
     line: int
-    values: dict[str, str]
-    given: dict[str, str]
+    values: dict[str, Any]
+    given: dict[str, Any]
+
+
+Values = tuple[dict[str, Any], dict[str, Any]]
+"""See :class:`Seen`."""
+
+
+def texts(frame: FrameType, returned: dict[str, Any]) -> Values:
+    """Return what can be compared with another process; ``returned``: the function's result as ``return``, if known."""
+    this, names = frame.f_locals.get("self"), frame.f_code.co_names
+    kept = getattr(this, "__dict__", {})
+    values = {**frame.f_locals, **{f"self.{name}": kept[name] for name in names if name in kept}, **returned}
+    classes = {name: value for base in reversed(type(this).__mro__) for name, value in vars(base).items()}
+    given = {name: frame.f_globals[name] for name in names if name in frame.f_globals}
+    given |= {f"self.{name}": classes[name] for name in names if name in classes}
+    return _texts(values), _texts(given)
 
 
 @contextmanager
-def trail() -> Iterator[list[Seen]]:
-    """Follow the author's lines; yield the list that gets the events."""
+def trail(noted: Callable[[FrameType, dict[str, Any]], Values | None] = texts) -> Iterator[list[Seen]]:
+    """Follow the author's lines; yield the list that gets the events, without those that ``noted`` has no values of."""
     seen: list[Seen] = []
     frames: dict[FrameType, int] = {}
 
     def note(frame: FrameType, event: str, returned: Any) -> None:
-        if event not in ("line", "return") or len(seen) >= MOST_SEEN:
-            return
-        this, names = frame.f_locals.get("self"), frame.f_code.co_names
-        kept = getattr(this, "__dict__", {})
-        values = {**frame.f_locals, **{f"self.{name}": kept[name] for name in names if name in kept}}
-        values |= {"return": returned} if event == "return" else {}
-        classes = {name: value for base in reversed(type(this).__mro__) for name, value in vars(base).items()}
-        given = {name: frame.f_globals[name] for name in names if name in frame.f_globals}
-        given |= {f"self.{name}": classes[name] for name in names if name in classes}
-        number = frames.setdefault(frame, len(frames))
-        seen.append(Seen(number, frame.f_code.co_filename, frame.f_lineno, _texts(values), _texts(given)))
+        if event in ("line", "return") and len(seen) < MOST_SEEN:
+            found = noted(frame, {"return": returned} if event == "return" else {})
+            if found is not None:
+                number = frames.setdefault(frame, len(frames))
+                seen.append(Seen(number, frame.f_code.co_filename, frame.f_lineno, *found))
 
     with following(note):
         yield seen
 
 
 def parting(here: list[Seen], there: list[Seen]) -> tuple[str, str]:
-    """Return the name of what differs between two processes, and ``file:line`` of the line that takes it; else empty.
+    """Return the name of what differs between two runs, and ``file:line`` of the line that takes it; else empty.
 
-    The name is empty where the line itself makes the difference. Data of a module or a class has its definition's line.
+    Where the line itself makes the difference, the name is that of the variable it sets, if any. Data of a module or a
+    class has its definition's line.
     """
     pairs = list(zip(here, there, strict=False))
     parted = next((n for n, (one, other) in enumerate(pairs) if one[2:4] != other[2:4]), None)
@@ -79,20 +90,28 @@ def parting(here: list[Seen], there: list[Seen]) -> tuple[str, str]:
     text = linecache.getline(line.file, line.line)
     names = [name for name, value in line.given.items() if others.given.get(name) != value and name in text]
     if names:
-        return names[0], _definition(line.file, names[0]) or f"{line.file}:{line.line}"
-    return "", f"{line.file}:{line.line}"
+        return names[0], definition(line.file, names[0]) or f"{line.file}:{line.line}"
+    sets = re.match(r"\s*((?:self\.)?\w+)(?:\[.*\])? [-+*]?= ", text)
+    return sets[1] if sets and not returned else "", f"{line.file}:{line.line}"
 
 
-def _definition(file: str, name: str) -> str:
-    """``file:line`` of an assignment to a name of the module or of a class; empty if it has none or several."""
+def definition(file: str, name: str, owner: str = "") -> str:
+    """``file:line`` of what gives a name to a module, or to its class ``owner``; empty if it does not do so once."""
     tree = ast.parse("".join(linecache.getlines(file)))
     scopes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef if "." in name else ast.Module)]
+    own = name.rpartition(".")[2]
     lines = [
-        node.lineno
+        min([node.lineno, *(item.lineno for item in getattr(node, "decorator_list", ()))])
         for scope in scopes
         for node in scope.body
-        if isinstance(node, ast.Assign | ast.AnnAssign)
-        and any(isinstance(part, ast.Name) and part.id == name.rpartition(".")[2] for part in ast.walk(node))
+        if owner in ("", getattr(scope, "name", ""))
+        and (
+            getattr(node, "name", "") == own
+            or (
+                isinstance(node, ast.Assign | ast.AnnAssign)
+                and any(isinstance(part, ast.Name) and part.id == own for part in ast.walk(node))
+            )
+        )
     ]
     return f"{file}:{lines[0]}" if len(lines) == 1 else ""
 

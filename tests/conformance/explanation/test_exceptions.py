@@ -45,6 +45,7 @@ def two_vocabularies(logits: torch.Tensor) -> torch.Tensor:
 def test_an_exceptions_cause_names_what_the_line_found(call: Callable[[], Any], cause: str) -> None:
     with pytest.raises((IndexError, RuntimeError)) as raised:
         call()
-    found, _ = read(raised.type.__name__, str(raised.value), raised.value)
+    found, _, line = read(raised.type.__name__, str(raised.value), raised.value)
+    assert bool(line) is ("output_ids" in cause)  # of the condition that let the index through
     assert found.startswith(cause)
     assert bool(found) is bool(cause)

@@ -19,7 +19,7 @@ from lpkit_conformance.testing import compute_check
 from zoo.lp201 import EntryPerToken
 
 A, B, C = Arrive("a", 0), Arrive("b", 1), Arrive("c", 2)
-EXPERIMENTS = ("placeholders", "by-address", "too-early", "prefill-as-prompt", "same-arguments", "same-object", "read")
+EXPERIMENTS = ("placeholders", "by-address", "too-early", "prefill-as-prompt", "same-arguments", "same-object")
 
 
 def found(identity: str, code: str, host: str = "", **settings: Any) -> tuple[Any, Finding]:
@@ -92,7 +92,6 @@ def test_a_fix_is_for_its_reader_and_the_line_is_the_statement_or_the_books(
     plugin, finding = found(identity, code)
     name = finding.cause.partition("`")[2].partition("`")[0]
     assert finding.fix == fix(key, readers).replace("{name}", name)
-    assert (finding.cause == cause("read")) == (key == "read")
     assert finding.cause not in [cause(experiment) for experiment in EXPERIMENTS if experiment != key]
     if line:
         assert finding.location == (method_location(plugin, line) if line.isidentifier() else line_with(plugin, line))
@@ -108,13 +107,13 @@ def test_a_fix_is_for_its_reader_and_the_line_is_the_statement_or_the_books(
         ("v1-PopsRemoved", "LP507", "update.removed.pop()"),
         ("v1-SortsTheClientsList", "LP105", "ids.sort()"),
         ("v1-GreenListOfPlaceholders", "LP508", "logits[row, torch.randperm("),
-        ("adapter-ClassCache", "LP108", "self.cache[len(self.cache)] = amount"),
+        ("adapter-ClassCache", "LP108", "cache: ClassVar"),
         ("v1-ShortIds", "LP221", "logits[row, last] -= weight"),
         ("v1-LateForgetting", "LP221", "logits[row, source[-1]] -= weight"),
         ("v1-AliasedSwap", "LP205", "self.values[first], self.values[second] ="),
         ("v1-FirstRankOnly", "LP221", "self.rank ="),
         ("v2-ShareOfRange", "LP306", "return torch.where(own"),
-        ("v1-GivesUpOnAll", "LP505", "return logits"),
+        ("v1-GivesUpOnAll", "LP505", "if any(-1 in outputs"),
         ("v1-MovesFromSnapshot", "LP206", "self.place(target, before.get(source))"),
         ("v1-SetsTheEnvironment", "LP607", 'os.environ["ZOO_STEPS"] ='),
         ("v1-LeavesAThread", "LP607", "threading.Thread("),
@@ -124,7 +123,7 @@ def test_a_fix_is_for_its_reader_and_the_line_is_the_statement_or_the_books(
         ("v1-CopiesAlways", "LP702", "clone()"),
         ("v1-TakesTurns", "LP601", "self.turn = next("),
         ("v1-ClockByName", "LP605", "time() / 3600"),
-        ("portable-ExampleLP602", "LP602", "noise = torch.rand("),
+        ("portable-ExampleLP602", "LP602", "torch.manual_seed(0)"),
         ("packaging-Local", "LP003", "class Local("),
         ("v1-SeedsByProcess", "LP604", "PROCESS = os.getpid()"),
         ("portable-KeepsTokens", "LP201", "self.seen = rows.tokens.clone()"),

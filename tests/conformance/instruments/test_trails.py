@@ -70,7 +70,7 @@ def test_data_that_differs_is_named_with_its_definition(
 
 def test_what_a_line_makes_has_its_line_and_ids_as_keys_do_not_count() -> None:
     found, location = trails.parting(trail("makes"), trail("makes"))
-    assert (found, line_of(location)) == ("", "        made = next(COUNTER)")
+    assert (found, line_of(location)) == ("made", "        made = next(COUNTER)")
     assert trails.parting(trail("returns"), trail("returns")) == ("", "")
 
 

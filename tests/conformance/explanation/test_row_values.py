@@ -1,0 +1,175 @@
+"""The first line at which a request parts from its solo run, and the name of what it reads there."""
+
+from __future__ import annotations
+
+import functools
+import math
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import lpkit
+import pytest
+import torch
+from lpkit import v1
+from lpkit_conformance.testing import compute_check
+from zoo.bases import Dense, Simple
+
+Edit = Callable[[list[int], torch.Tensor], torch.Tensor]
+
+
+class BestOfTheBatch(Dense):
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        best = logits.max()  # at fault
+        return torch.where(logits < best - 9, logits - self.amount[rows].unsqueeze(1), logits)
+
+
+class KeepsByContent(BestOfTheBatch):
+    """Its cache is right."""
+
+    def __init__(self, *args: Any) -> None:
+        self.made: dict[float, float] = {}
+        super().__init__(*args)
+
+    def admit(self, request: lpkit.Request) -> bool:
+        if request.params.amount not in self.made:
+            self.made[request.params.amount] = 2 * request.params.amount
+        self.amount[request.slot] = self.made[request.params.amount]
+        return True
+
+
+class RowForSlot(Dense):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.own = torch.zeros(self.max_num_reqs)
+
+    def admit(self, request: lpkit.Request) -> bool:
+        self.own[request.slot] = request.params.amount
+        return True
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        return logits * (1 + self.own[rows.index].unsqueeze(1))  # at fault
+
+
+class KeyOfTheSign(KeepsByContent):
+    def admit(self, request: lpkit.Request) -> bool:
+        key = math.copysign(1, request.params.amount)
+        if key not in self.made:  # at fault
+            self.made[key] = request.params.amount
+        self.amount[request.slot] = self.made[key]
+        return True
+
+    process = Dense.process
+
+
+class QuickAlone(Dense):
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        if rows.n == 1:  # at fault
+            return logits * 2
+        return logits * self.amount[rows].unsqueeze(1)
+
+
+class BuiltForArrivals(v1.LogitsProcessor):
+    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
+        self.amounts: dict[int, float] = {}
+        self.index = torch.zeros(0, dtype=torch.int64)
+        self.by = torch.zeros(0)
+
+    def is_argmax_invariant(self) -> bool:
+        return False
+
+    def update_state(self, update: v1.BatchUpdate | None) -> None:
+        v1.process_dict_updates(self.amounts, update, lambda params, *_: (params.extra_args or {}).get("ad_amount"))
+        if update and update.added:  # at fault
+            self.index = torch.tensor([*self.amounts], dtype=torch.int64)
+            self.by = torch.tensor([*self.amounts.values()])
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        inside = self.index < len(logits)
+        logits[self.index[inside], 5] += self.by[inside]
+        return logits
+
+
+@functools.cache  # at fault
+def seen_with(amount: float) -> Edit:
+    seen: set[int] = set()
+
+    def rule(output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
+        seen.update(output_ids)
+        logits[sorted(seen)] -= amount
+        return logits
+
+    return rule
+
+
+class SharedByCache(Simple):
+    def make(self, amount: float, params: Any) -> Edit:
+        return seen_with(amount)
+
+
+class DrawsPerCall(Simple):
+    def make(self, amount: float, params: Any) -> Edit:
+        generator = random.Random(7)
+
+        def rule(output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
+            logits[generator.randrange(64)] += amount  # at fault
+            return logits
+
+        return rule
+
+
+class Hurries(Simple):
+    def make(self, amount: float, params: Any) -> Edit:
+        started = time.perf_counter()  # at fault
+
+        def rule(output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
+            logits[int(started * 1e6) % 64] += amount
+            return logits
+
+        return rule
+
+
+class BySpread(Dense):
+    stage = "sampling"
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        score = (logits - logits.mean(-1, keepdim=True)) / logits.std(-1, keepdim=True)  # at fault
+        least = score.amax(-1, keepdim=True) - self.amount[rows].abs().unsqueeze(1)
+        return logits.masked_fill(~(score >= least), -math.inf)
+
+
+class DefaultCounts(Simple):
+    def make(self, amount: float, params: Any) -> Any:
+        def rule(output_ids: list[int], logits: torch.Tensor, window: int = 4) -> torch.Tensor:  # at fault
+            logits[output_ids[-window:]] -= amount
+            return logits
+
+        return rule
+
+
+@pytest.mark.parametrize(
+    ("cls", "code", "state", "cause"),
+    [
+        (BestOfTheBatch, "LP201", "", "`best` is the first value of the row"),
+        (KeepsByContent, "LP201", "", "`best` is the first value of the row"),
+        (RowForSlot, "LP201", "self.own", "`self.own` gives the row another value"),
+        (KeyOfTheSign, "LP201", "self.made", "the line asks `self.made`"),
+        (QuickAlone, "LP201", "", "the condition is answered otherwise"),
+        (BuiltForArrivals, "LP204", "self.index", "`self.index` and `self.by` are out of step"),
+        (SharedByCache, "LP108", f"{__name__}.seen_with", ""),
+        (DrawsPerCall, "LP303", "generator", "`apply` changes `generator`"),
+        (Hurries, "LP601", "started", ""),
+        (BySpread, "LP307", "", ""),
+        (DefaultCounts, "LP109", "", "the callable is given token ids for its logits"),
+    ],
+)
+def test_a_finding_names_the_line_and_the_state_at_fault(cls: type, code: str, state: str, cause: str) -> None:
+    case = {"extra_args": {"dense_amount": 1.5} if issubclass(cls, Dense) else {"ad_amount": 1.5}}
+    finding = compute_check(code, cls, host="v1", case=case).finding
+    assert finding is not None
+    assert (finding.state, finding.cause[: len(cause)]) == (state, cause)
+    file, _, line = finding.location.rpartition(":")
+    assert file == __file__
+    assert Path(file).read_text(encoding="utf-8").splitlines()[int(line) - 1].endswith("# at fault")
