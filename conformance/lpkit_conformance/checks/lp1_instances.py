@@ -144,8 +144,11 @@ def _sharing(subject: Subject, finding: Finding) -> Finding:
 
 
 def _size(value: Any) -> int:
-    """Return how much ``functools`` caches for a function; 0 for anything else."""
-    return int(value.cache_info().currsize) if isinstance(value, module_state.CACHED) else 0
+    """Return how much ``functools`` caches for a function, or its default values hold; 0 for anything else."""
+    if isinstance(value, module_state.CACHED):
+        return int(value.cache_info().currsize)
+    defaults = getattr(getattr(value, "__func__", value), "__defaults__", None) or ()
+    return sum(len(item) for item in defaults if isinstance(item, list | dict | set))
 
 
 class LP109(Check):

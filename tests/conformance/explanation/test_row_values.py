@@ -109,6 +109,16 @@ class SharedByCache(Simple):
         return seen_with(amount)
 
 
+class SharedByDefault(Simple):
+    def make(self, amount: float, params: Any) -> Edit:
+        return lambda output_ids, logits: self.lowered(amount, output_ids, logits)
+
+    def lowered(self, amount: float, ids: list[int], logits: Any, seen: Any = set()) -> Any:  # noqa: B006  # at fault
+        seen.update(ids)
+        logits[sorted(seen)] -= amount
+        return logits
+
+
 class DrawsPerCall(Simple):
     def make(self, amount: float, params: Any) -> Edit:
         generator = random.Random(7)
@@ -159,6 +169,7 @@ class DefaultCounts(Simple):
         (QuickAlone, "LP201", "", "the condition is answered otherwise"),
         (BuiltForArrivals, "LP204", "self.index", "`self.index` and `self.by` are out of step"),
         (SharedByCache, "LP108", f"{__name__}.seen_with", ""),
+        (SharedByDefault, "LP108", "SharedByDefault.lowered", ""),
         (DrawsPerCall, "LP303", "generator", "`apply` changes `generator`"),
         (Hurries, "LP601", "started", ""),
         (BySpread, "LP307", "", ""),
