@@ -13,6 +13,7 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
+from command import FIXTURES
 from lpkit.loading import LoadError
 from lpkit_cli.scaffold.baking import template_directory
 from lpkit_cli.scaffold.naming import names_for
@@ -27,42 +28,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-OLD = """
-    import torch
-    from vllm.v1.sample.logits_processor import LogitsProcessor
-    from vllm.v1.sample.logits_processor.builtin import process_dict_updates
-
-    def read(params):
-        value = (params.extra_args or {}).get("old_target")
-        if value is not None and (type(value) is not int or not 0 <= value < 2**31):
-            raise ValueError(f"old_target must be a token id, not {value!r}")
-        return value
-
-    class OldTarget(LogitsProcessor):
-        @classmethod
-        def validate_params(cls, params):
-            read(params)
-
-        def __init__(self, vllm_config, device, is_pin_memory):
-            self.targets = {}
-            self.vocab_size = vllm_config.model_config.get_vocab_size()
-
-        def is_argmax_invariant(self):
-            return False
-
-        def enter(self, params, prompt, output):
-            value = read(params)
-            return value if value is not None and value < self.vocab_size else None
-
-        def update_state(self, batch_update):
-            process_dict_updates(self.targets, batch_update, self.enter)
-
-        def apply(self, logits):
-            for row, token in self.targets.items():
-                others = torch.arange(logits.shape[1], device=logits.device) != token
-                logits[row].masked_fill_(others & (logits[row, token] > -torch.inf), -torch.inf)
-            return logits
-
+MORE = """
     class MyProc(OldTarget):
         pass
 
@@ -136,7 +102,9 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.syspath_prepend(folder)
     (folder / "old_package").mkdir(parents=True)
     (folder / "old_package" / "__init__.py").touch()
-    (folder / "old_package" / "old.py").write_text(dedent(OLD), encoding="utf-8")
+    (folder / "old_package" / "old.py").write_text(
+        (FIXTURES / "old_plugin.py").read_text(encoding="utf-8") + dedent(MORE), encoding="utf-8"
+    )
     return folder
 
 

@@ -4,61 +4,21 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import tarfile
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
+from command import FIXTURES
 
 from .conftest import Installed
 
 PROJECTS = {
     "my-proc": ("--style", "processor"),
     "my-req": ("--style", "request"),
-    "my-bridge": ("--wrap", "old_plugin.tired:Tired"),
+    "my-bridge": ("--wrap", "old_plugin:OldTarget"),
 }
-OLD = """
-    import torch
-    from vllm.v1.sample.logits_processor import BatchUpdate, LogitsProcessor, MoveDirectionality
-
-
-    class Tired(LogitsProcessor):
-        '''Takes tired_of off tokens for each time they were written; counts as they come, in a list by row.'''
-
-        def __init__(self, vllm_config, device, is_pin_memory):
-            self.device = device
-            self.rows = [None] * vllm_config.scheduler_config.max_num_seqs
-
-        @classmethod
-        def validate_params(cls, params):
-            cost = (params.extra_args or {}).get("tired_of")
-            if cost is not None and (type(cost) not in (int, float) or not 0 <= cost <= 100):
-                raise ValueError(f"tired_of must be a number from 0 to 100, not {cost!r}")
-
-        def is_argmax_invariant(self):
-            return False
-
-        def update_state(self, batch_update):
-            if batch_update is None:
-                return
-            for row, params, prompt, output in batch_update.added:
-                cost = (params.extra_args or {}).get("tired_of")
-                self.rows[row] = None if cost is None else (cost, output)
-            for row in batch_update.removed:
-                self.rows[row] = None
-            for source, target, kind in batch_update.moved:
-                back = self.rows[target] if kind is MoveDirectionality.SWAP else None
-                self.rows[target], self.rows[source] = self.rows[source], back
-
-        def apply(self, logits):
-            for row, state in enumerate(self.rows[: len(logits)]):
-                if state is not None:
-                    cost, output = state
-                    for token in output:
-                        if token >= 0:
-                            logits[row, token] -= cost
-            return logits
-"""
 PYPROJECT = """
     [build-system]
     requires = ["hatchling"]
@@ -80,8 +40,7 @@ def plugins(once, distributions, environment) -> Path:
     def fill(folder: Path) -> None:
         package = folder / "old" / "old_plugin"
         package.mkdir(parents=True)
-        (package / "__init__.py").touch()
-        (package / "tired.py").write_text(dedent(OLD), encoding="utf-8")
+        shutil.copy(FIXTURES / "old_plugin.py", package / "__init__.py")
         (folder / "old" / "pyproject.toml").write_text(dedent(PYPROJECT), encoding="utf-8")
         made = environment(folder / "env", distributions[0], folder / "old")
         for name, options in PROJECTS.items():
