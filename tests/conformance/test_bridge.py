@@ -74,7 +74,7 @@ def test_a_correct_v1_class_behind_a_bridge_passes_every_check_on_v2(specimen: z
     assert not blamed(bridged(specimen), specimen.case, "v2")
 
 
-@pytest.mark.parametrize("name", ["CountingCache", "NoRepeatBigram"])
+@pytest.mark.parametrize("name", ["CountingCache", pytest.param("NoRepeatBigram", marks=pytest.mark.broad)])
 def test_so_it_does_when_only_requests_with_its_keys_are_shown(name: str) -> None:
     specimen = zoo.specimen(f"v1-{name}")
     target = bridged(specimen, tuple(specimen.case.fields["extra_args"]))
@@ -95,7 +95,9 @@ NeverTwice = lpkit.bridge(never_twice, keys="no_repeat", name="NeverTwice")
 OfTheRequest = lpkit.bridge(of_the_request, name="OfTheRequest")
 
 
-@pytest.mark.parametrize("target", [NeverTwice, OfTheRequest], ids=lambda item: item.__name__)
+@pytest.mark.parametrize(
+    "target", [NeverTwice, pytest.param(OfTheRequest, marks=pytest.mark.broad)], ids=lambda item: item.__name__
+)
 def test_a_correct_callable_or_factory_behind_a_bridge_passes_the_short_checks_on_both_hosts(target: Any) -> None:
     assert not blamed(target, Case.parse({"extra_args": {"no_repeat": True}}), "v1", "v2", ignore=OF_PROCESSES + LONG)
 

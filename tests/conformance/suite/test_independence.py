@@ -46,7 +46,7 @@ class Promotes(Bias):
 
 
 RAISES = Specimen("RaisesForAnothersKey", RaisesForAnothersKey, "v1", zoo.registry.Case.parse(Bias.CASE), "")
-FEW = [RAISES, next(item for item in SPECIMENS if item.style == "v2")]
+FEW = [RAISES, pytest.param(next(item for item in SPECIMENS if item.style == "v2"), marks=pytest.mark.broad)]
 
 
 @cache
