@@ -97,44 +97,9 @@ def test_a_fix_is_for_its_reader_and_the_line_is_the_statement_or_the_books(
         assert finding.location == (method_location(plugin, line) if line.isidentifier() else line_with(plugin, line))
 
 
-@pytest.mark.parametrize(
-    ("identity", "code", "text"),
-    [
-        ("adapter-CountsItsCalls", "LP303", "self.calls += 1"),
-        ("adapter-OwnTemperature", "LP306", "return (logits - logits.max())"),
-        ("adapter-AppendsGuess", "LP502", "output_ids[-1:] = "),
-        ("v1-KeepsALog", "LP603", "self.log = ["),
-        ("v1-PopsRemoved", "LP507", "update.removed.pop()"),
-        ("v1-SortsTheClientsList", "LP105", "ids.sort()"),
-        ("v1-GreenListOfPlaceholders", "LP508", "logits[row, torch.randperm("),
-        ("adapter-ClassCache", "LP108", "cache: ClassVar"),
-        ("v1-ShortIds", "LP221", "logits[row, last] -= weight"),
-        ("v1-LateForgetting", "LP221", "logits[row, source[-1]] -= weight"),
-        ("v1-AliasedSwap", "LP205", "self.values[first], self.values[second] ="),
-        ("v1-FirstRankOnly", "LP221", "self.rank ="),
-        ("v2-ShareOfRange", "LP306", "return torch.where(own"),
-        ("v1-GivesUpOnAll", "LP505", "if any(-1 in outputs"),
-        ("v1-MovesFromSnapshot", "LP206", "self.place(target, before.get(source))"),
-        ("v1-SetsTheEnvironment", "LP607", 'os.environ["ZOO_STEPS"] ='),
-        ("v1-LeavesAThread", "LP607", "threading.Thread("),
-        ("v1-Latch", "LP504", "self.latched[key, 0] ="),
-        ("v1-StaleOnOddRows", "LP202", "if state is not None or row % 2"),
-        ("v1-ByEnds", "LP201", "self.made.setdefault("),
-        ("v1-CopiesAlways", "LP702", "clone()"),
-        ("v1-TakesTurns", "LP601", "self.turn = next("),
-        ("v1-ClockByName", "LP605", "time() / 3600"),
-        ("portable-ExampleLP602", "LP602", "torch.manual_seed(0)"),
-        ("packaging-Local", "LP003", "class Local("),
-        ("v1-SeedsByProcess", "LP604", "PROCESS = os.getpid()"),
-        ("portable-KeepsTokens", "LP201", "self.seen = rows.tokens.clone()"),
-    ],
-)
-def test_a_finding_without_a_row_names_what_edits_unless_what_makes_it_is_at_fault(
-    identity: str, code: str, text: str
-) -> None:
-    host = "v2" if "v2" in identity or identity == "portable-KeepsTokens" else "v1"
-    file, _, line = found(identity, code, host)[1].location.rpartition(":")
-    assert text in Path(file).read_text(encoding="utf-8").splitlines()[int(line) - 1]
+def test_a_seed_of_all_is_named_and_not_the_draw_behind_it() -> None:
+    plugin, finding = found("portable-ExampleLP602", "LP602", "v1")
+    assert finding.location == line_with(plugin, "torch.manual_seed(0)")
 
 
 def test_a_trace_with_drafts_leads_to_the_callable() -> None:

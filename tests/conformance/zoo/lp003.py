@@ -16,7 +16,9 @@ def made_in_a_function() -> type[v1.LogitsProcessor]:
     return Local
 
 
-defect("LP003", "a class made in a function", style="packaging", case=Bias.CASE)(made_in_a_function())
+defect("LP003", "a class made in a function", style="packaging", case=Bias.CASE, line="class Local(")(
+    made_in_a_function()
+)
 
 
 class Shadowed(PortableBias):

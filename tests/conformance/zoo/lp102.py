@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from zoo.bases import Boost, Dense
+from zoo.bases import Boost
 from zoo.correct.v1 import Bias
 from zoo.registry import defect
 
 
-@defect("LP102", "refuses another plugin's arguments next to its own")
+@defect("LP102", "refuses another plugin's arguments next to its own", fix="ignore keys that you do not know")
 class OnlyMine(Bias):
     @classmethod
     def validate_params(cls, params: Any) -> None:
@@ -53,12 +53,3 @@ class WantsItsKey(Boost):
         if params.extra_args is not None and cls.KEY not in params.extra_args and len(params.extra_args) > 0:
             raise ValueError(f"{cls.KEY} is required")
         cls.read(params)
-
-
-@defect("LP102", "its own validation demands the parameter of every request")
-class Demands(Dense):
-    @classmethod
-    def validate_params(cls, params: Any) -> None:
-        super().validate_params(params)
-        if params.extra_args and not any(key.startswith("dense_") for key in params.extra_args):
-            raise ValueError("dense_amount is missing")

@@ -32,7 +32,11 @@ class ClassTable(Boost):
         self.values = self.table[: req_states.max_num_reqs]
 
 
-@defect("LP108", "callables by amount in a class attribute, made for the first instance")
+@defect(
+    "LP108",
+    "callables by amount in a class attribute, made for the first instance",
+    line="cache: ClassVar",
+)
 class ClassCache(Simple):
     cache: ClassVar[dict[int, Any]] = {}
     made: ClassVar[int] = 0

@@ -21,7 +21,7 @@ class LooksEveryRowUp(Bias):
         return logits
 
 
-@defect("LP109", "reads a field that the context does not have, once a request uses it")
+@defect("LP109", "reads a field that the context does not have, once a request uses it", fix="correct the name")
 class MisspelledField(Boost):
     def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
         logits[:, 5] += self.values[ctx.expanded_index_mapping]  # type: ignore[attr-defined]

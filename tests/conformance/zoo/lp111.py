@@ -14,7 +14,7 @@ from zoo.correct.v1_odd import Kept
 from zoo.registry import defect, sound
 
 
-@defect("LP111", "NaN is a number, and adds up")
+@defect("LP111", "NaN is a number, and adds up", fix="math.isfinite")
 class AnyFloat(V1Base):
     CASE = {"extra_args": {"bias": 2.5}}
 

@@ -27,7 +27,7 @@ class CatchesOne(Careless):
             return None
 
 
-@defect("LP112", "switches itself off after the first exception")
+@defect("LP112", "switches itself off after the first exception", fix="go on with the rest of the update")
 class SwitchesOff(CatchesOne):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)

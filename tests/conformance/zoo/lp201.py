@@ -139,7 +139,12 @@ class IndexForSlots(Dense):
         return logits
 
 
-@defect("LP201", "keeps the tokens while their shape stays the same", case=REPETITION)
+@defect(
+    "LP201",
+    "keeps the tokens while their shape stays the same",
+    case=REPETITION,
+    line="self.seen = rows.tokens.clone()",
+)
 class KeepsTokens(PortableRepetition):
     seen: torch.Tensor | None = None
 
@@ -247,7 +252,7 @@ class BySum(Ranked):
         return len(ids), sum(ids)
 
 
-@defect("LP201", "lists with the same ends share their weights")
+@defect("LP201", "lists with the same ends share their weights", line="self.made.setdefault(")
 class ByEnds(Ranked):
     def key(self, ids: list[int]) -> Any:
         return ids[0], ids[-1]

@@ -55,7 +55,11 @@ class ByAddressOfList(Bias):
         return self.known[id(outputs)]
 
 
-@defect("LP202", "an Add without the plugin leaves the old occupant's entry, on odd rows only")
+@defect(
+    "LP202",
+    "an Add without the plugin leaves the old occupant's entry, on odd rows only",
+    line="if state is not None or row % 2",
+)
 class StaleOnOddRows(ByHand):
     def place(self, row: int, state: Any) -> None:
         if state is not None or row % 2 == 0:

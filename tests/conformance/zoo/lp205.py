@@ -8,13 +8,6 @@ from zoo.correct.v1 import SWAP, ByHand, DenseMinP
 from zoo.registry import defect
 
 
-@defect("LP205", "swaps only if both rows use the plugin")
-class SwapNeedsBoth(ByHand):
-    def swap(self, first: int, second: int) -> None:
-        if first in self.rows and second in self.rows:
-            super().swap(first, second)
-
-
 @defect("LP205", "a swap with a disabled second row is done, with a disabled first row it is not")
 class SwapOneSided(ByHand):
     def swap(self, first: int, second: int) -> None:
@@ -22,7 +15,11 @@ class SwapOneSided(ByHand):
             super().swap(first, second)
 
 
-@defect("LP205", "`a, b = b, a` on views of one tensor: both rows end up equal")
+@defect(
+    "LP205",
+    "`a, b = b, a` on views of one tensor: both rows end up equal",
+    line="self.values[first], self.values[second] =",
+)
 class AliasedSwap(DenseMinP):
     CASE = {"extra_args": {"dense_min_p": 0.2}}
 

@@ -8,7 +8,7 @@ from zoo.correct.v1 import SWAP, ByHand
 from zoo.registry import defect
 
 
-@defect("LP206", "moves from a snapshot: a chain of swaps loses track")
+@defect("LP206", "moves from a snapshot: a chain of swaps loses track", line="self.place(target, before.get(source))")
 class MovesFromSnapshot(ByHand):
     def moves(self, update: BatchUpdate) -> None:
         before = dict(self.rows)

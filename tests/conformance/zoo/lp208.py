@@ -11,37 +11,20 @@ from zoo.correct.v1 import Bias
 from zoo.registry import defect
 
 
-@defect("LP208", "row numbers modulo 512")
-class FiveHundredTwelveRows(Bias):
-    def apply(self, logits: torch.Tensor) -> torch.Tensor:
-        for row, (where, bias) in self.rows.items():
-            logits[row & 511, where] += bias
-        return logits
-
-
-@defect("LP208", "row numbers modulo 64")
-class SixtyFourRows(Bias):
-    def apply(self, logits: torch.Tensor) -> torch.Tensor:
-        for row, (where, bias) in self.rows.items():
-            logits[row & 63, where] += bias
-        return logits
-
-
-@defect("LP208", "works in blocks of 128 rows and drops the last row of each block")
-class Blocks(Bias):
-    def apply(self, logits: torch.Tensor) -> torch.Tensor:
-        for row, (where, bias) in self.rows.items():
-            if row % 128 != 127:
-                logits[row, where] += bias
-        return logits
-
-
 @defect("LP208", "keeps row numbers in bytes")
 class ByteRows(Bias):
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         rows = np.array(list(self.rows), dtype=np.int64).astype(np.uint8)
         for row, (where, bias) in zip(rows.tolist(), self.rows.values(), strict=True):
             logits[row, where] += bias
+        return logits
+
+
+@defect("LP208", "row numbers modulo 512")
+class FiveHundredTwelveRows(Bias):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (where, bias) in self.rows.items():
+            logits[row & 511, where] += bias
         return logits
 
 

@@ -17,7 +17,7 @@ from zoo.correct.words import Agrees
 from zoo.registry import defect, sound
 
 
-@defect("LP221", "needs an end-of-sequence id, which a model need not have")
+@defect("LP221", "needs an end-of-sequence id, which a model need not have", fix="eos_token_id")
 class NeedsEos(Bias):
     def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
         super().__init__(vllm_config, device, is_pin_memory)
@@ -34,7 +34,7 @@ class TrimsOutputs(History):
         return logits
 
 
-@defect("LP221", "a vocabulary is so many words of 32 tokens")
+@defect("LP221", "a vocabulary is so many words of 32 tokens", fix="32")
 class WordsOf32(Bias):
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         words = logits.view(logits.shape[0], -1, 32)
@@ -54,7 +54,7 @@ class EndOfItsSchedule(History):
         return logits
 
 
-@defect("LP221", "after 200 tokens reads another list")
+@defect("LP221", "after 200 tokens reads another list", line="logits[row, source[-1]] -= weight")
 class LateForgetting(History):
     newest: list[int] = []
 
@@ -71,7 +71,7 @@ class LateForgetting(History):
         return logits
 
 
-@defect("LP221", "works on the first rank only")
+@defect("LP221", "works on the first rank only", fix="every rank", line="self.rank =")
 class FirstRankOnly(Bias):
     def __init__(self, vllm_config: Any, *rest: Any) -> None:
         super().__init__(vllm_config, *rest)
@@ -81,7 +81,7 @@ class FirstRankOnly(Bias):
         return super().apply(logits) if self.rank == 0 else logits
 
 
-@defect("LP221", "generated ids in 16 bits")
+@defect("LP221", "generated ids in 16 bits", line="logits[row, last] -= weight")
 class ShortIds(History):
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         for row, (weight, outputs) in self.rows.items():

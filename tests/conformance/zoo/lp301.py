@@ -13,7 +13,7 @@ from zoo.correct.v1 import Bias
 from zoo.registry import defect
 
 
-@defect("LP301", "returns a transposed tensor")
+@defect("LP301", "returns a transposed tensor", fix=".contiguous()")
 class Transposes(Bias):
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         return super().apply(logits).t().contiguous().t()
@@ -26,7 +26,7 @@ class Promotes(Bias):
         return result.double() if logits.shape[0] >= 4 and self.rows else result
 
 
-@defect("LP301", "forgets to return the logits when it has nothing to do")
+@defect("LP301", "forgets to return the logits when it has nothing to do", fix="return logits")
 class ReturnsNothing(Bias):
     def apply(self, logits: torch.Tensor) -> Any:
         if self.rows:
@@ -34,7 +34,7 @@ class ReturnsNothing(Bias):
         return None
 
 
-@defect("LP301", "returns the rows of its own requests only")
+@defect("LP301", "returns the rows of its own requests only", fix="all rows and all tokens")
 class OwnRowsOnly(Boost):
     def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
         own = self.per_row(ctx)
@@ -42,7 +42,7 @@ class OwnRowsOnly(Boost):
         return logits if bool((own != 0).any()) else logits[own != 0]
 
 
-@defect("LP301", "half precision when the whole batch is its own")
+@defect("LP301", "half precision when the whole batch is its own", fix=".to(logits.dtype)")
 class HalfPrecision(Dense):
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
         result = super().process(logits, rows)

@@ -93,7 +93,7 @@ class Counting:
         return logits
 
 
-@defect("LP303", "counts its calls instead of the tokens; a partial prefill counts too")
+@defect("LP303", "counts its calls instead of the tokens; a partial prefill counts too", line="self.calls += 1")
 class CountsItsCalls(Simple):
     def make(self, amount: float, params: Any) -> Callable[..., torch.Tensor]:
         return Counting(amount)

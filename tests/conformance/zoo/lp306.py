@@ -54,7 +54,7 @@ class Centers(V1Base):
         return logits
 
 
-@defect("LP306", "a share of the row's range, which is infinite when a token is masked")
+@defect("LP306", "a share of the row's range, which is infinite when a token is masked", line="return torch.where(own")
 class ShareOfRange(Boost):
     def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
         own = self.per_row(ctx).unsqueeze(1) / 100
@@ -99,7 +99,7 @@ class DeviationOfMasked(lpkit.LogitsProcessor):
         return logits / (logits.std(-1, keepdim=True) + 0.1) * scale
 
 
-@defect("LP306", "a temperature of its own by the spread of the row")
+@defect("LP306", "a temperature of its own by the spread of the row", line="return (logits - logits.max())")
 class OwnTemperature(Simple):
     def make(self, amount: float, params: Any) -> Callable[..., torch.Tensor]:
         def apply(output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:

@@ -35,7 +35,7 @@ class OnePinnedBuffer(Bias):
         return logits
 
 
-@defect("LP308", "edits the logits in numpy, through a copy on the host")
+@defect("LP308", "edits the logits in numpy, through a copy on the host", fix="edit `logits` itself")
 class EditsInNumpy(Late):
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         on_host = logits.cpu().numpy()

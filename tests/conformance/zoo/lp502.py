@@ -45,7 +45,7 @@ class ExtendsPromptOnResume(NoRepeatBigram):
         return state
 
 
-@defect("LP502", "appends its guess to the output list")
+@defect("LP502", "appends its guess to the output list", line="output_ids[-1:] = ")
 class AppendsGuess(Simple):
     def make(self, amount: float, params: Any) -> Callable[..., torch.Tensor]:
         def apply(output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:

@@ -12,7 +12,11 @@ from zoo.correct.v1_history import History
 from zoo.registry import defect, sound
 
 
-@defect("LP504", "a latch that the logits of an earlier step set; it survives preemption by id(params)")
+@defect(
+    "LP504",
+    "a latch that the logits of an earlier step set; it survives preemption by id(params)",
+    line="self.latched[key, 0] =",
+)
 class Latch(History):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)

@@ -12,7 +12,7 @@ from zoo.correct.v2 import V2Presence
 from zoo.registry import defect
 
 
-@defect("LP507", "takes the removed rows out of the update, one by one")
+@defect("LP507", "takes the removed rows out of the update, one by one", line="update.removed.pop()")
 class PopsRemoved(ByHand):
     def removals(self, update: BatchUpdate) -> None:
         while update.removed:

@@ -27,7 +27,7 @@ class GreenList(History):
 sound("a watermark that leaves a request alone while its last token is unknown")(GreenList)
 
 
-@defect("LP508", "a watermark whose seed is a placeholder")
+@defect("LP508", "a watermark whose seed is a placeholder", line="logits[row, torch.randperm(")
 class GreenListOfPlaceholders(GreenList):
     def known(self, outputs: list[int]) -> bool:
         return bool(outputs)

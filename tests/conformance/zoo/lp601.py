@@ -19,7 +19,7 @@ from zoo.correct.v1 import Bias, V1Base
 from zoo.registry import defect
 
 
-@defect("LP601", "takes turns between instances")
+@defect("LP601", "takes turns between instances", line="self.turn = next(")
 class TakesTurns(V1Base):
     CASE = {"extra_args": {"bias": 0.5}}
     instances = itertools.count()

@@ -17,7 +17,12 @@ from zoo.correct.v2 import V2Base
 from zoo.registry import defect
 
 
-@defect("LP602", "seeds the global generator, so its own results are reproducible", case={"extra_args": {"gseed": 5}})
+@defect(
+    "LP602",
+    "seeds the global generator, so its own results are reproducible",
+    case={"extra_args": {"gseed": 5}},
+    fix="torch.Generator",
+)
 class SeedsTorch(V1Base):
     @classmethod
     def read(cls, params: Any) -> Any:
@@ -30,7 +35,9 @@ class SeedsTorch(V1Base):
         return logits
 
 
-@defect("LP602", "shuffles with numpy's global generator at admission", case={"extra_args": {"gseed": 5}})
+@defect(
+    "LP602", "shuffles with numpy's global generator at admission", case={"extra_args": {"gseed": 5}}, fix="default_rng"
+)
 class SeedsNumpy(V1Base):
     @classmethod
     def read(cls, params: Any) -> Any:
@@ -59,7 +66,7 @@ class Dropout(V2Base):
         return torch.where(noise < self.per_row(ctx).unsqueeze(1), logits - 1, logits)
 
 
-@defect("LP602", "random.seed, then random.random")
+@defect("LP602", "random.seed, then random.random", fix="random.Random")
 class SeedsRandom(Simple):
     def make(self, amount: float, params: Any) -> Callable[..., torch.Tensor]:
         def apply(output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:

@@ -20,7 +20,7 @@ def _weight(bias: float) -> float:
     return bias
 
 
-@defect("LP603", "a cache without a bound, by an argument that clients choose")
+@defect("LP603", "a cache without a bound, by an argument that clients choose", fix="lru_cache")
 class CachesByArgument(Bias):
     @classmethod
     def read(cls, params: Any) -> Any:
@@ -35,7 +35,7 @@ class OverwritesEntries(SharesEntries):
         self.table[found] = old
 
 
-@defect("LP603", "a log of every request that came")
+@defect("LP603", "a log of every request that came", fix="forget a request", line="self.log = [")
 class KeepsALog(Bias):
     def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
         self.log = [*getattr(self, "log", []), (tuple(prompt or ()), len(outputs))]

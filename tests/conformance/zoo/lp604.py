@@ -48,7 +48,7 @@ class Spread(Bias):
         return logits
 
 
-@defect("LP604", "seeds with the number of the process")
+@defect("LP604", "seeds with the number of the process", line="PROCESS = os.getpid()")
 class SeedsByProcess(Spread):
     def number(self) -> int:
         return PROCESS

@@ -15,7 +15,7 @@ from zoo.correct.v1 import Bias, V1Base
 from zoo.registry import defect
 
 
-@defect("LP605", "a clock that was imported by its name")
+@defect("LP605", "a clock that was imported by its name", line="time() / 3600")
 class ClockByName(Bias):
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         for row, (where, bias) in self.rows.items():

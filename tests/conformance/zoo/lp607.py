@@ -18,21 +18,26 @@ from zoo.registry import defect
 _opened: list[int] = []
 
 
-@defect("LP607", "adds a handler to the root logger")
+@defect("LP607", "adds a handler to the root logger", fix="getLogger(__name__)")
 class ConfiguresLogging(Bias):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         logging.getLogger().addHandler(logging.NullHandler())
 
 
-@defect("LP607", "sets an environment variable for its requests")
+@defect(
+    "LP607",
+    "sets an environment variable for its requests",
+    fix="environment variable",
+    line='os.environ["ZOO_STEPS"] =',
+)
 class SetsTheEnvironment(Bias):
     def update_state(self, batch_update: BatchUpdate | None) -> None:
         os.environ["ZOO_STEPS"] = str(len(self.rows))
         super().update_state(batch_update)
 
 
-@defect("LP607", "a thread for each instance, which never ends")
+@defect("LP607", "a thread for each instance, which never ends", line="threading.Thread(")
 class LeavesAThread(Bias):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -46,14 +51,14 @@ class LeavesAFileOpen(Bias):
         _opened.append(os.open(os.devnull, os.O_RDONLY))
 
 
-@defect("LP607", "a table for a thousand rows and the longest context, whatever the engine's size")
+@defect("LP607", "a table for a thousand rows and the longest context, whatever the engine's size", fix="max_num_seqs")
 class PreallocatesATable(Bias):
     def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
         super().__init__(vllm_config, device, is_pin_memory)
         self.history = torch.empty(1024, 24576, dtype=torch.int64, device=device)
 
 
-@defect("LP607", "turns the grad mode off for everyone", case={"extra_args": {"floor": 0.15}})
+@defect("LP607", "turns the grad mode off for everyone", case={"extra_args": {"floor": 0.15}}, fix="torch.no_grad")
 class TurnsGradOff(V2MinP):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)

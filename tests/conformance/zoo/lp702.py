@@ -11,7 +11,7 @@ from zoo.correct.v1 import Bias
 from zoo.registry import defect
 
 
-@defect("LP702", "copies the logits before it looks whether anybody asked")
+@defect("LP702", "copies the logits before it looks whether anybody asked", line="clone()")
 class CopiesAlways(Bias):
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         return super().apply(logits.clone())

@@ -57,11 +57,14 @@ class Defect(Specimen):
         code: the check that must catch it.
         missed: the reason why no check catches it, for known gaps of the suite.
         also: other checks that it may fail; where such a check is required, its own check is blocked.
+        fix, line: texts in the fix and in the line that the finding names.
     """
 
     code: str = ""
     missed: str = ""
     also: tuple[str, ...] = ()
+    fix: str = ""
+    line: str = ""
 
 
 _BASES = (("v1", v1.LogitsProcessor), ("v2", v2.LogitsProcessor))
@@ -99,6 +102,8 @@ def defect(
     name: str = "",
     missed: str = "",
     also: tuple[str, ...] = (),
+    fix: str = "",
+    line: str = "",
     surroundings: Callable[[], AbstractContextManager[Any]] = nullcontext,
     others: Sequence[dict[str, Any]] = (),
 ) -> Callable[[T], T]:
@@ -116,6 +121,8 @@ def defect(
             code,
             missed,
             also,
+            fix,
+            line,
         )
         (MISSED if missed else DEFECTS).append(found)
         return target
