@@ -68,7 +68,7 @@ class LP220(Check):
 
     The batch updates and rows of real vLLM runs are replayed, with their drafts and placeholders. In each trace a
     mixture of requests uses the plugin. The most revealing traces are also replayed with every second request. Several
-    cases share them.
+    cases take turns.
 
     Why: the generated programs model vLLM; the traces were recorded from it.
 
@@ -124,14 +124,13 @@ class LP220(Check):
     @staticmethod
     def _replays(subject: Subject) -> dict[str, Sequence[str]]:
         """Return traces with their patterns: one pattern for each trace, more for the most revealing traces.
-        Several cases share them."""
+        Cases take turns."""
         if subject.setup.trace is not None:
             return {subject.setup.trace[0]: subject.setup.trace[1:]}
-        names = traces.names(subject.setup.interface)
-        first, second = TELLING
-        every = [*((name, first) for name in names), *((name, second) for name in names if name in TELLING_TRACES)]
-        own = subject.setup.share(every)
-        return {name: [pattern for of, pattern in own if of == name] for name, _ in own}
+        own = subject.setup.share(TELLING)
+        every = own[:1] if subject.setup.turn[0] == 0 else ()
+        chosen = {name: own if name in TELLING_TRACES else every for name in traces.names(subject.setup.interface)}
+        return {name: patterns for name, patterns in chosen.items() if patterns}
 
 
 def _set_apart_by_drafts(
