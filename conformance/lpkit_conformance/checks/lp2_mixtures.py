@@ -40,7 +40,7 @@ class LP219(LadderCheck):
     Fix: the operations shown are the smallest failing sequence that was found; step through them by hand.
     """
 
-    code, name = "LP219", "soak"
+    code, name, shared = "LP219", "soak", False
     requires = tuple(f"LP{code}" for code in range(201, 215))
 
     def programs(self, subject: Subject) -> Iterator[Program]:
@@ -58,9 +58,8 @@ class LP219(LadderCheck):
             *strangers,
             [Finish("y3"), Arrive("b", 0), Step(2)],
         )
-        seed = subject.setup.seed * 100
-        yield from (soak(seed + n) for n in range(3))
-        yield soak(seed + 50, steps=25, max_num_seqs=48)
+        soaks = [soak(subject.setup.seed * 100 + n) for n in range(3)]
+        yield from subject.setup.share([*soaks, soak(subject.setup.seed * 100 + 50, steps=25, max_num_seqs=48)])
 
 
 class LP220(Check):
