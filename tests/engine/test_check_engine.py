@@ -215,7 +215,7 @@ FAILURE = {
 
 
 def test_a_saved_failure_runs_in_a_real_engine(tmp_path: Path) -> None:
-    """That a correct plugin passes there, test_watch.py holds."""
+    """A correct plugin passes there: see test_watch.py."""
     saved = tmp_path / "saved.json"
     target = f"{PROBES / 'engine_check_probes.py'}:KeepsSlots"
     case = {"extra_args": {"keeps_token": 7}}

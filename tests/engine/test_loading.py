@@ -1,4 +1,4 @@
-"""What the inventory and the static reader say, against vLLM's two loaders and its modules."""
+"""Compares the inventory and the static reader with vLLM's two loaders and its modules."""
 
 from __future__ import annotations
 

@@ -240,3 +240,47 @@ class LP114(Check):
         if not refused:
             raise Skipped("validate_params refuses none of the odd values")
         return f"{len(refused)} refused values"
+
+
+class LP115(Check):
+    """Token 0 is a token like any other.
+
+    If the tokens 1 and 2 are treated as an argument names them, token 0 is treated in this way where it is named, or
+    `validate_params` refuses it.
+
+    Why: ``if token:`` and ``args.get("token") or default`` take token 0 for a missing argument, and the request is
+    served as if it did not use the plugin. In many vocabularies, token 0 is a word, ``!``, or the end of the text.
+
+    Fix: compare with None (``if token is not None``), or refuse 0 in `validate_params` if it means "off".
+    """
+
+    code, name, tier, method = "LP115", "token-0-is-a-token", "advice", STATE
+    requires = ("LP101", "LP301", "LP104", "LP111", "LP112")
+
+    def run(self, subject: Subject) -> str | None:
+        judged = 0
+        for named in odd_arguments.tokens_named(subject):
+            if any(served.error or not served.rows for served in named):
+                continue
+            zero, first, second = (served.rows[0][0] != served.rows[0][1] for served in named)
+            if first[1] == first[2] or not torch.equal(_swapped(first, 1, 2), second):
+                continue
+            judged += 1
+            if not torch.equal(_swapped(first, 0, 1), zero):
+                told = "changed" if first[1] else "left alone"
+                raise Failed(
+                    f"with {named[0].argument} 0, token 0 is not treated as token 1 is with 1",
+                    {"argument": named[0].argument, "token id": "0"},
+                    f"token 0 is {told}, as the tokens 1 and 2 are if they are named",
+                    f"{int(zero.sum())} tokens are changed, {int(first.sum())} for token 1",
+                    cause="0 is false in a condition, so token 0 counts as a missing argument",
+                )
+        if not judged:
+            raise Skipped("no argument names a token that is changed at once")
+        return f"{judged} arguments"
+
+
+def _swapped(changed: torch.Tensor, one: int, other: int) -> torch.Tensor:
+    swapped = changed.clone()
+    swapped[one], swapped[other] = changed[other], changed[one]
+    return swapped

@@ -71,6 +71,9 @@ MOST_ITEMS = 3
 
 MOST = 2**63 - 1
 
+NAMED = (0, 1, 2)
+"""Tokens that an argument names in turn."""
+
 STEPS = 2
 TOGETHER = 8
 """Odd requests served before the neighbour is replaced."""
@@ -265,6 +268,21 @@ def refused_served(subject: Subject) -> tuple[Served, ...]:
     refused = tuple(served for served in _asked(subject) if served.refusal is not None)
     _Table(subject).serve(refused)
     return refused
+
+
+@fact
+def tokens_named(subject: Subject) -> tuple[tuple[Served, ...], ...]:
+    """Serve, for each argument that could name tokens, a request that names each of ``NAMED`` instead; leave arguments
+    out for which one of these is refused."""
+    asked = []
+    for key, value in (subject.setup.case.fields.get("extra_args") or {}).items():
+        several = isinstance(value, list) and bool(value)
+        if type(value[0] if several else value) is int:
+            params = [_params(subject, key, [token] if several else token) for token in NAMED]
+            if all(map(subject.plugin.accepts, params)):
+                asked.append(tuple(Served(key, item) for item in params))
+    _Table(subject).serve(served for tokens in asked for served in tokens)
+    return tuple(asked)
 
 
 @fact

@@ -70,7 +70,7 @@ class _Placed(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """Where a function finds the request: its row among so many; -1 if all that it gets is the request's."""
+    """Place of the request in what a function gets: its row among so many; -1 if all is the request's."""
 
     row: int
     rows: int
