@@ -47,6 +47,14 @@ class TestHistory:
             assert host.processor.shown[0] == [5, 6, 7, *output]
         assert host.processor.widths == [64, 64, 64, 128, 256]
 
+    def test_a_slots_next_occupant_shows_nothing_of_the_last_ones_tokens(self) -> None:
+        host = V1Host(Spy, max_num_seqs=1)
+        host.update(1, added=[new(0, params(weigh=True), list(range(30)))])
+        host.apply(logits_of(1))
+        host.update(1, added=[new(0, params(weigh=True), [4], prompt=[8])])
+        host.apply(logits_of(1))
+        assert host.processor.shown[0] == [8, 4]
+
     def test_a_resumed_request_brings_a_new_list_object(self) -> None:
         host = V1Host(Spy, max_num_seqs=1)
         output = [1, 2]
