@@ -130,9 +130,10 @@ def _text(value: Any, depth: int = 0) -> str:
     if depth < MOST_DEPTH and type(value).__module__.startswith("lpkit."):  # columns
         return _text(getattr(value, "__dict__", {}), depth + 1)
     if depth < MOST_DEPTH and isinstance(value, dict):
-        keys = ["" if isinstance(key, int) and key > LEAST_ADDRESS else _text(key, depth + 1) for key in value]
-        return str([*zip(keys, [_text(item, depth + 1) for item in value.values()], strict=True)][:MOST_ITEMS])
+        entries = [*value.items()]  # at once: a thread of the author's may add some meanwhile
+        keys = ["" if isinstance(key, int) and key > LEAST_ADDRESS else _text(key, depth + 1) for key, _ in entries]
+        return str([*zip(keys, [_text(item, depth + 1) for _, item in entries], strict=True)][:MOST_ITEMS])
     if depth < MOST_DEPTH and isinstance(value, list | tuple | set | frozenset):
-        texts = [_text(item, depth + 1) for item in value]
+        texts = [_text(item, depth + 1) for item in [*value]]
         return str((sorted(texts) if isinstance(value, set | frozenset) else texts)[:MOST_ITEMS])
     return ""

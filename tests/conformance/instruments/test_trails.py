@@ -77,3 +77,28 @@ def test_what_a_line_makes_has_its_line_and_ids_as_keys_do_not_count() -> None:
 def line_of(location: str) -> str:
     file, _, line = location.rpartition(":")
     return Path(file).read_text(encoding="utf-8").splitlines()[int(line) - 1]
+
+
+class Fills(list[int]):
+    """Adds to a table when it is read, as another thread may do in between."""
+
+    def __init__(self, table: dict[str, Any]) -> None:
+        self.table = table
+
+    def __iter__(self) -> Any:
+        self.table["more"] = 1
+        return super().__iter__()
+
+
+def test_a_table_that_grows_while_it_is_read_raises_nothing_in_the_plugin() -> None:
+    class Grows:
+        def __init__(self) -> None:
+            self.table: dict[str, Any] = {}
+            self.table["items"] = Fills(self.table)
+
+        def reads(self) -> int:
+            return len(self.table)
+
+    grown = Grows()
+    with trails.trail():
+        assert grown.reads()
