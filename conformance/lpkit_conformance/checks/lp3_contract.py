@@ -88,7 +88,8 @@ class LP302(Check):
 
     Why: a multiplication by 1, an added 0 or a round trip through softmax changes other users' results.
 
-    Fix: index the rows of your own requests; do not compute over the whole batch with neutral values.
+    Fix: index the rows of your own requests; do not compute over the whole batch with neutral values. On V2, row ``n``
+    is of the slot ``ctx.expanded_idx_mapping[n]``.
     """
 
     code, name, needs_action = "LP302", "untouched-rows", True

@@ -57,7 +57,7 @@ def serve(subject: Subject) -> None:
 def unreached(cls: Any, ran: Reached) -> Iterator[str]:
     """Yield a sentence with the lines of a class, and of functions that it calls, that did not run, if there are any.
 
-    Lines that raise do not count.
+    Lines that raise, or return nothing, do not count.
     """
     with contextlib.suppress(OSError, TypeError):  # no class, or no source
         home = inspect.getsourcefile(cls)
@@ -98,15 +98,20 @@ def _missing(body: Sequence[ast.AST], ran: set[int], branch: str) -> Iterator[tu
     missing: list[ast.stmt] = []
     for part in body:
         if isinstance(part, ast.stmt) and part.lineno not in ran:
-            silent = isinstance(part, ast.Raise | ast.Pass | ast.Global | ast.Nonlocal) or (
-                isinstance(part, ast.Expr) and isinstance(part.value, ast.Constant)
-            )
-            missing += [] if silent else [part]
+            missing += [] if _silent(part) else [part]
         elif not isinstance(part, ast.FunctionDef):  # functions have their own
             for name in BODIES:
                 yield from _missing(getattr(part, name, ()), ran, _branch(part, name) or branch)
     if missing and not isinstance(missing[-1], ast.Raise):
         yield missing[0].lineno, missing[-1].end_lineno or 0, branch
+
+
+def _silent(part: ast.stmt) -> bool:
+    """Return True for statements that need no request of their own, such as a return for one that is declined."""
+    if isinstance(part, ast.Return):
+        return part.value is None or (isinstance(part.value, ast.Constant) and not part.value.value)
+    constant = isinstance(part, ast.Expr) and isinstance(part.value, ast.Constant)
+    return constant or isinstance(part, ast.Raise | ast.Pass | ast.Global | ast.Nonlocal)
 
 
 def _branch(part: ast.AST, name: str) -> str:

@@ -20,10 +20,12 @@ CASE = Case.parse(Bias.CASE)
 
 
 class NeverBeyond(Bias):
-    """Has a branch for outputs that no case has, one for batches that come, and refusals."""
+    """Has a branch for outputs that no case has, early returns, and refusals."""
 
     def update_state(self, batch_update: BatchUpdate | None) -> None:
         if batch_update is None:
+            return
+        if batch_update.batch_size > 1000:
             return
         super().update_state(batch_update)
         if len(self.rows) > 1000:
