@@ -63,7 +63,7 @@ def test_all_checks_are_listed_with_their_rules() -> None:
         (("--select", "LP2O2"), "there is no check LP2O2; did you mean 'LP2"),
         (("--select", "replace-on-ad"), "there is no check replace-on-ad; did you mean 'replace-on-add'?"),
         (("-k", "swpa"), "no check is left to run with these options; did you mean 'swap'?"),
-        (("-k", "swap and"), "it ends too early"),
+        (("-k", "swap and"), "a word or a bracket is missing"),
         (("--select", "LP202", "--ignore", "LP2"), "no check is left to run"),
         (("--select", "LP402", "--host", "v2"), "no check is left to run"),
     ],

@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -82,16 +81,12 @@ class Here:
         for name in [name for name in sys.modules if name.partition(".")[0] == "old_package"]:
             del sys.modules[name]
 
-    def send(self, job: dict[str, Any], limit: float) -> None:
-        self.target = job["target"]
-
-    def events(self, limit: float) -> Iterator[dict[str, Any]]:
+    def call(self, job: dict[str, Any], limit: float) -> list[Any]:
         with prepared():
             try:
-                kind, keys = bridgeable.examined(self.target)
-                yield {"event": "judged", "kind": kind, "keys": keys, "problem": ""}
+                return [*bridgeable.examined(job["target"]), ""]
             except (NotBridgeableError, LoadError) as error:
-                yield {"event": "judged", "problem": str(error)}
+                return ["", [], str(error)]
 
 
 @pytest.fixture(autouse=True)

@@ -34,7 +34,7 @@ def test_a_thousand_requests_with_one_list_hold_one_mask() -> None:
     host = V1Host(AllowedTokens, max_num_seqs=1000, vocab_size=VOCAB)
     asked = Asked({"allowed_tokens": [1, 2]})
     host.update(1000, added=[(i, asked.sampling, [1], []) for i in range(1000)])
-    assert host.processor.allowed.all.shape[0] == 2
+    assert host.processor.ids.all.shape[0] == 2
 
 
 @ON_EVERY_HOST

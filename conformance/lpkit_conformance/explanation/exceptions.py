@@ -13,7 +13,6 @@ from types import FrameType
 from typing import Any
 
 from lpkit_conformance.explanation.advice import CAUSES, FIXES
-from lpkit_conformance.explanation.writes import branches
 from lpkit_conformance.instruments.author_lines import is_authors
 
 
@@ -51,6 +50,8 @@ def _author_frames(error: BaseException) -> Iterator[tuple[FrameType, int]]:
 
 def _beyond(error: BaseException) -> tuple[str, str] | None:
     """Return the list that was asked for the entry right behind its last, and the condition before it; else None."""
+    from lpkit_conformance.explanation.writes import branches  # late: modules of checks load without torch
+
     with contextlib.suppress(Exception):  # no line, one of a longer statement, or names that it has changed since
         frame, number = next(_author_frames(error))
         line = linecache.getline(frame.f_code.co_filename, number).strip()

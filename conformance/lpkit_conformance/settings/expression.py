@@ -25,8 +25,8 @@ def expression(text: str) -> Callable[[str], bool]:
     example = "example: -k 'swap or (LP5 and not drafts)'"
     try:
         tree = ast.parse(source, mode="eval").body
-    except SyntaxError as error:
-        raise UsageError(f"-k {text!r}: {error.msg}; {example}") from None
+    except SyntaxError:  # Python's own words differ between its versions
+        raise UsageError(f"-k {text!r}: a word or a bracket is missing; {example}") from None
     if not all(isinstance(node, _GRAMMAR) for node in ast.walk(tree)):  # two words that nothing joins
         raise UsageError(f"-k {text!r}: and, or and not join words; {example}")
     return lambda label: _holds(tree, words, label.lower())

@@ -17,6 +17,9 @@ from lpkit import v1
 from lpkit_conformance.testing import compute_check
 from zoo.bases import Dense, Simple
 
+UNKNOWN = torch.tensor([math.nan])
+"""A table that stays as it is, although NaN is not equal to itself."""
+
 Edit = Callable[[list[int], torch.Tensor], torch.Tensor]
 
 
