@@ -83,7 +83,7 @@ def compare(kernel, grid, args, **options):
     with launching.by_triton():
         theirs = handed(bound, launch)
     assert ours == theirs, (kernel.__name__, ours, theirs)
-    compared.add(kernel.__name__)
+    compared.add((kernel.__name__, *(value.__name__ for value in options.values() if hasattr(value, "__name__"))))
 
 for name, module in list(sys.modules.items()):
     if name.startswith("lpkit.kernels.triton_") and hasattr(module, "launch"):
