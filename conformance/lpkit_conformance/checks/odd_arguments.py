@@ -281,7 +281,8 @@ def tokens_named(subject: Subject) -> tuple[tuple[Served, ...], ...]:
             params = [_params(subject, key, [token] if several else token) for token in NAMED]
             if all(map(subject.plugin.accepts, params)):
                 asked.append(tuple(Served(key, item) for item in params))
-    _Table(subject).serve(served for tokens in asked for served in tokens)
+    if asked:  # most classes name no token, and need no neighbours
+        _Table(subject).serve(served for tokens in asked for served in tokens)
     return tuple(asked)
 
 

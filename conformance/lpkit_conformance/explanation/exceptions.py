@@ -54,8 +54,7 @@ def _beyond(error: BaseException) -> tuple[str, str] | None:
 
     with contextlib.suppress(Exception):  # no line, one of a longer statement, or names that it has changed since
         frame, number = next(_author_frames(error))
-        line = linecache.getline(frame.f_code.co_filename, number).strip()
-        for node in ast.walk(ast.parse(line if not line.endswith(":") else f"{line} pass")):
+        for node in ast.walk(parsed(frame.f_code.co_filename, number)):
             if isinstance(node, ast.Subscript) and only_looks(node):
                 held, index = _value(node.value, frame), _value(node.slice, frame)
                 if isinstance(held, list | tuple) and index == len(held):
@@ -63,6 +62,15 @@ def _beyond(error: BaseException) -> tuple[str, str] | None:
                     tests = [str(test) for test in branches(frame.f_code, number) if at in test.text]
                     return f"`{name}` has {len(held)} entries, and `{at}` is {index}", tests[-1] if tests else ""
     return None
+
+
+def parsed(file: str, line: int) -> ast.Module:
+    """Return the statement of a line, or the head of a longer one. Raises SyntaxError for a part of a statement."""
+    text = linecache.getline(file, line).strip()
+    text = text.removeprefix("el") if text.startswith("elif ") else text
+    with contextlib.suppress(SyntaxError):
+        return ast.parse(text)
+    return ast.parse(f"{text}\n    pass")
 
 
 def only_looks(node: ast.AST) -> bool:

@@ -19,7 +19,7 @@ from lpkit import Rows
 from lpkit_conformance.expectation.compare import Mismatch
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.explanation.changes import MakeHost
-from lpkit_conformance.explanation.exceptions import only_looks
+from lpkit_conformance.explanation.exceptions import only_looks, parsed
 from lpkit_conformance.explanation.state import short_text
 from lpkit_conformance.explanation.writes import Writes
 from lpkit_conformance.hosts import Host
@@ -207,18 +207,11 @@ def _parts(values: Mapping[str, Any], place: _Place) -> dict[str, Any]:
 def _reads(file: str, line: int) -> list[tuple[str, Any]]:
     """Return the name and the code of each look-up in an attribute of the instance in a line of one statement."""
     with contextlib.suppress(SyntaxError):
-        nodes = [node for node in ast.walk(_parsed(file, line)) if isinstance(node, ast.Subscript)]
+        nodes = [node for node in ast.walk(parsed(file, line)) if isinstance(node, ast.Subscript)]
         nodes = [node for node in nodes if isinstance(node.ctx, ast.Load) and only_looks(node)]
         kept = [node for node in nodes if isinstance(node.value, ast.Attribute) and _of_instance(node.value)]
         return [(ast.unparse(node.value), compile(ast.Expression(node), file, "eval")) for node in kept]
     return []
-
-
-def _parsed(file: str, line: int) -> ast.AST:
-    text = linecache.getline(file, line).strip().removeprefix("el")
-    with contextlib.suppress(SyntaxError):
-        return ast.parse(text)
-    return ast.parse(f"{text}\n    pass")
 
 
 def _of_instance(node: ast.AST) -> bool:
@@ -252,8 +245,8 @@ def _apart(kind: Literal["read", "set"], seen: Seen, name: str, here: Any, alone
 def _asked(seen: Seen) -> Apart | None:
     """Return the condition that was answered otherwise, with what it asks of that which the author's code keeps."""
     with contextlib.suppress(SyntaxError):
-        tree = _parsed(seen.file, seen.line)
-        if isinstance(tree, ast.Module) and isinstance(tree.body[0], ast.If):
+        tree = parsed(seen.file, seen.line)
+        if isinstance(tree.body[0], ast.If):
             nodes = list(ast.walk(tree.body[0].test))
             looked = [node for node in nodes if isinstance(node, ast.Compare)]
             inside = [node.comparators[0] for node in looked if isinstance(node.ops[0], ast.In | ast.NotIn)]
