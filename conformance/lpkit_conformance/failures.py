@@ -21,7 +21,7 @@ from lpkit_conformance.results import CheckResult, Report, Status, TargetResult
 from lpkit_conformance.settings import project as projects
 from lpkit_conformance.settings.hosts import HOSTS, RUNNER_HOSTS
 from lpkit_conformance.settings.plan import Plan
-from lpkit_conformance.settings.project import Project
+from lpkit_conformance.settings.project import Project, owner
 from lpkit_conformance.suite.supervisor import CALL_SECONDS, check_target
 from lpkit_conformance.traces.patterns import PATTERNS, RECORDED
 
@@ -289,7 +289,7 @@ def rerun_on_engine(failure: Failure, limit: float | None = None) -> TargetResul
 def _at_home(failure: Failure) -> Plan:
     """Return the plan with what the project in the current folder gives its plugin."""
     own, plan = _owner(failure.target), failure.plan
-    return replace(plan, environment=own.environment, model=own.model, tokenizer=own.tokenizer) if own else plan
+    return replace(plan, environment=own.environment, model=own.model, tokenizer=own.tokenizer)
 
 
 def whereabouts(failure: Failure) -> tuple[str, list[str]]:
@@ -298,11 +298,12 @@ def whereabouts(failure: Failure) -> tuple[str, list[str]]:
     Raises:
         ProjectError: if the current folder's pyproject.toml cannot be used.
     """
-    return run.whereabouts(failure.target, _owner(failure.target))
+    own = _owner(failure.target)
+    return own.spec(failure.target), own.import_path
 
 
-def _owner(target: str) -> Project | None:
-    return run.owner(target, projects.find(Path.cwd()))
+def _owner(target: str) -> Project:
+    return owner(target, projects.find(Path.cwd()))
 
 
 OUTCOMES: dict[Status, Outcome] = {"passed": "fixed", "skipped": "silent", "failed": "failing", "advice": "failing"}

@@ -29,7 +29,7 @@ from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.expression import expression
 from lpkit_conformance.settings.hosts import RUNNER_HOSTS
 from lpkit_conformance.settings.plan import Plan, resolve_device
-from lpkit_conformance.settings.project import ExpectedFailure, Project, entry_points_of
+from lpkit_conformance.settings.project import NO_PROJECT, ExpectedFailure, Project, entry_points_of, owner
 from lpkit_conformance.suite.supervisor import CALL_SECONDS, Progress, check_target
 from lpkit_conformance.traces.patterns import RECORDED
 from lpkit_conformance.vllm_api.choose import STANDIN
@@ -169,7 +169,7 @@ def _everything(project: Project | None) -> list[str]:
 
 
 def _pairs(
-    jobs: Sequence[tuple[str, Project | None]],
+    jobs: Sequence[tuple[str, Project]],
     options: Options,
     progress_for: Callable[[str], Progress],
     ahead: Child | None,
@@ -188,26 +188,21 @@ def _pairs(
         raise UsageError(f"--together runs on vLLM's runners: omit --host {','.join(options.hosts)}")
     plans = [_narrowed(plan_for(options, own), options, []) for _, own in jobs]
     for first, second in combinations(range(len(jobs)), 2):
-        (spec, path), (other, folders) = whereabouts(*jobs[first]), whereabouts(*jobs[second])
-        target = f"{jobs[first][0]} + {jobs[second][0]}"
-        path = list(dict.fromkeys([*path, *folders]))
+        (name, own), (other, others) = jobs[first], jobs[second]
+        target = f"{name} + {other}"
+        path = list(dict.fromkeys([*own.import_path, *others.import_path]))
         limit = options.limit or CALL_SECONDS
         progress = progress_for(target)
-        result = check_target(spec, plans[first], path, progress, limit, ahead, (other, plans[second]))
+        result = check_target(
+            own.spec(name), plans[first], path, progress, limit, ahead, (others.spec(other), plans[second])
+        )
         ahead = None
         settings = _settings(plans[first], result.judged_with)
         settings["together"] = [{"target": jobs[nth][0], "cases": encode(plans[nth].cases)} for nth in (first, second)]
         result = replace(result, target=target, settings=settings)
         # What is announced for the plugin beside one other need not come beside the next.
         failed = {check.code for check in result.checks if check.status in ("failed", "advice")}
-        owners = [own for _, own in (jobs[first], jobs[second]) if own]
-        announced = [item for own in owners for item in own.expected if item.code in failed]
-        yield expect(result, announced)
-
-
-def whereabouts(name: str, own: Project | None) -> tuple[str, list[str]]:
-    """Return the object that a target loads, and the folders that it is imported from."""
-    return (own.entry_points.get(name, name), own.import_path) if own else (name, [])
+        yield expect(result, [item for item in (*own.expected, *others.expected) if item.code in failed])
 
 
 def check_expected(project: Project) -> None:
@@ -235,39 +230,31 @@ def _require_engine(options: Options) -> None:
     require_vllm()
 
 
-def owner(name: str, project: Project | None) -> Project | None:
-    """Return the project if its settings apply to the target."""
-    return project if project and project.owns(name) else None
-
-
-def plan_for(options: Options, project: Project | None) -> Plan:
-    """Return the plan of a target; ``project`` is None if its settings do not apply to the target."""
+def plan_for(options: Options, project: Project = NO_PROJECT) -> Plan:
+    """Return the plan of a target; ``project``: the settings that apply to it."""
     cases = [Case.parse(text) for text in options.cases]
-    if not cases and project:
+    if not cases:
         try:
             cases = [Case.parse(value) for value in project.cases]
         except CaseError as error:
             raise ProjectError(f"{project.root / 'pyproject.toml'}: [tool.lpkit] {error}") from None
     plan = Plan(
         cases=tuple(cases) or (Case(),),
-        hosts=options.hosts or (project.hosts if project else None),
+        hosts=options.hosts or project.hosts,
         select=tuple(known_code(code) for code in options.select),
         ignore=tuple(known_code(code) for code in options.ignore),
         seed=options.seed,
         device=resolve_device(options.device),
-        environment=project.environment if project else {},
-        model=project.model if project else {},
-        tokenizer=project.tokenizer if project else "",
+        environment=project.environment,
+        model=project.model,
+        tokenizer=project.tokenizer,
+        vocab_size=project.vocab_size or Plan.vocab_size,
+        max_num_seqs=project.max_num_seqs or Plan.max_num_seqs,
     )
-    if options.release:
-        rules = rules_of(options.release)
-        hosts = rules.hosts(plan.hosts)
-        plan = replace(plan, release=rules.release, hosts=hosts, ignore=plan.ignore + rules.without)
-    if project and project.vocab_size:
-        plan = replace(plan, vocab_size=project.vocab_size)
-    if project and project.max_num_seqs:
-        plan = replace(plan, max_num_seqs=project.max_num_seqs)
-    return plan
+    if not options.release:
+        return plan
+    rules = rules_of(options.release)
+    return replace(plan, release=rules.release, hosts=rules.hosts(plan.hosts), ignore=plan.ignore + rules.without)
 
 
 def _narrowed(plan: Plan, options: Options, failed: Sequence[str]) -> Plan:
@@ -305,21 +292,21 @@ def with_trace(plan: Plan, options: Options, path: Path) -> Plan:
 
 
 def _one(
-    name: str, own: Project | None, plan: Plan, options: Options, progress: Progress, ahead: Child | None
+    name: str, own: Project, plan: Plan, options: Options, progress: Progress, ahead: Child | None
 ) -> TargetResult:
-    spec, path = whereabouts(name, own)
+    spec, path = own.spec(name), own.import_path
     if options.engine == "vllm":
         from lpkit_conformance.engine import checking
 
         result = checking.check_target(spec, plan, path, progress, options.limit)
     else:
-        announced = [item.code for item in own.expected if not item.expired] if own else []
+        announced = [item.code for item in own.expected if not item.expired]
         limit = options.limit or CALL_SECONDS
         result = check_target(spec, plan, path, progress, limit, ahead, announced=announced)
     if options.release:
         result = replace(result, notes=(rules_of(options.release).note, *result.notes))
     result = replace(result, target=name, settings=_settings(plan, result.judged_with))
-    return expect(result, own.expected) if own else result
+    return expect(result, own.expected)
 
 
 def _settings(plan: Plan, judged_with: str) -> dict[str, Any]:

@@ -56,7 +56,7 @@ class _SharedRun:
         raised: labels of the checks whose findings were raised.
     """
 
-    def __init__(self, target: str, plan: Plan, project: Project | None, judged_with: str) -> None:
+    def __init__(self, target: str, plan: Plan, project: Project, judged_with: str) -> None:
         from lpkit.loading import LoadError, resolve_target
 
         from lpkit_conformance.suite.in_process import Session
@@ -70,7 +70,7 @@ class _SharedRun:
         self.raised: set[str] = set()
         try:
             with mock.patch.dict(os.environ, self._environment):
-                cls = resolve_target(project.entry_points.get(target, target) if project else target)
+                cls = resolve_target(project.spec(target))
         except LoadError as error:
             result = self._unloadable = load_failure(target, error, uses_standin=False).result()
             self.items = [(result.code, result.name, result.host)]
@@ -84,13 +84,11 @@ class _SharedRun:
         from lpkit_conformance.run import expect
 
         code = label.partition("[")[0]
-        announced = self.project is not None and any(item.code == code for item in self.project.expected)
+        announced = any(item.code == code for item in self.project.expected)
         # Whether an announced failure came is a question to all hosts.
         labels = [name for name in self._labels() if name.partition("[")[0] == code] if announced else [label]
-        results = tuple(self._compute(name) for name in labels)
-        if self.project is not None:
-            results = expect(TargetResult(self.target, (), results), self.project.expected).checks
-        return next(result for result in results if result.label == label)
+        results = TargetResult(self.target, (), tuple(self._compute(name) for name in labels))
+        return next(item for item in expect(results, self.project.expected).checks if item.label == label)
 
     def roots(self, result: CheckResult) -> list[CheckResult]:
         """Return the results that block this result; empty unless it is blocked."""
@@ -270,10 +268,8 @@ def _prepare(
     with _surroundings() as judged_with:
         from lpkit_conformance.run import Options, check_expected, plan_for
 
-        project = projects.find(root or Path.cwd())
-        own = project if project and project.owns(target) else None
-        if own:
-            check_expected(own)
+        own = projects.owner(target, projects.find(root or Path.cwd()))
+        check_expected(own)
         options = Options(
             cases=() if cases is None else tuple(json.dumps(case) for case in cases),
             hosts=_several(hosts) if hosts is not None else None,
@@ -281,7 +277,7 @@ def _prepare(
             ignore=_several(ignore),
             seed=seed,
         )
-        plan = plan_for(options, own if cases is None else own and replace(own, cases=()))
+        plan = plan_for(options, own if cases is None else replace(own, cases=()))
         bystanders = frozenset(tree.children())
         plan = replace(plan, standin=judged_with.startswith(choose.STANDIN), bystanders=bystanders)
         return _SharedRun(target, plan, own, judged_with)

@@ -80,7 +80,7 @@ def test_a_shell_completes_codes_also_the_last_of_a_list() -> None:
 
 
 def plan(**options: object) -> run.Plan:
-    return run._narrowed(run.plan_for(run.Options(**options), None), run.Options(**options), ["LP210", "LP205"])
+    return run._narrowed(run.plan_for(run.Options(**options)), run.Options(**options), ["LP210", "LP205"])
 
 
 def test_a_quick_run_is_of_few_checks_and_of_those_that_failed_which_come_first() -> None:

@@ -30,7 +30,7 @@ BAN = "zoo.correct.portable:PortableBan"
 def test_a_release_is_judged_by_what_it_does(
     version: str, hosts: tuple[str, ...] | None, without: tuple[str, ...]
 ) -> None:
-    plan = plan_for(Options(release=version), None)
+    plan = plan_for(Options(release=version))
     assert (plan.hosts, plan.ignore) == (hosts, without)
     assert all(code in rules_of(version).note for code in without)
 

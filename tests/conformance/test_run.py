@@ -120,10 +120,10 @@ def test_options_win_over_the_project_and_the_project_over_defaults(tmp_path) ->
     plan = plan_for(Options(cases=('{"temperature": 0.5}',), hosts=("v2",)), project(tmp_path))
     assert plan.hosts == ("v2",)
     assert [case.fields for case in plan.cases] == [{"temperature": 0.5}]
-    plan = plan_for(Options(), None)
+    plan = plan_for(Options())
     assert (plan.hosts, plan.vocab_size, plan.max_num_seqs) == (None, 512, 8)
     with pytest.raises(UsageError, match="device must be one of auto, cpu, cuda"):
-        plan_for(Options(device="tpu"), None)
+        plan_for(Options(device="tpu"))
 
 
 def test_settings_go_to_the_projects_targets_only(tmp_path, monkeypatch) -> None:
@@ -159,9 +159,9 @@ def test_a_selected_check_brings_what_it_requires_and_an_ignored_one_stays_out()
 
 def test_without_vllm_in_this_process_only_the_form_of_a_case_is_judged(monkeypatch) -> None:
     monkeypatch.setattr(lookup, "left_out", lambda: True)
-    assert plan_for(Options(cases=('{"a_field_of_the_next_vllm": 1}',)), None).cases[0].fields
+    assert plan_for(Options(cases=('{"a_field_of_the_next_vllm": 1}',))).cases[0].fields
     with pytest.raises(CaseError, match="not JSON"):
-        plan_for(Options(cases=("{",)), None)
+        plan_for(Options(cases=("{",)))
 
 
 def test_a_plugin_finds_the_environment_that_its_project_gives(tmp_path: Path) -> None:

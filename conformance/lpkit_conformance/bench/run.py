@@ -17,7 +17,7 @@ from lpkit_conformance.processes.supervise import Event, Lost
 from lpkit_conformance.settings import project as projects
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.plan import resolve_device
-from lpkit_conformance.settings.project import Project, entry_points_of
+from lpkit_conformance.settings.project import Project, entry_points_of, owner
 from lpkit_conformance.vllm_api.attempts import run_child
 
 BATCHES = (1, 8, 64, 256, 1024)
@@ -100,7 +100,7 @@ def run(
     names = list(dict.fromkeys(targets)) or entry_points_of(project, "measure")
     if len(options.against_cases) > len(options.against):
         raise UsageError("there are more --against-case than --against: each belongs to the --against before it")
-    jobs = [_job(name, project if project and project.owns(name) else None, options) for name in names]
+    jobs = [_job(name, owner(name, project), options) for name in names]
     found: list[TargetBench] = []
     environment: dict[str, Any] = {}
     for name, job in zip(names, jobs, strict=True):
@@ -112,22 +112,22 @@ def run(
     return replace(whole, worse=budget.compare(whole)) if budget else whole
 
 
-def _job(name: str, own: Project | None, options: BenchOptions) -> dict[str, Any]:
-    case: Any = options.case or (own.cases[0] if own and own.cases else {})
+def _job(name: str, own: Project, options: BenchOptions) -> dict[str, Any]:
+    case: Any = options.case or own.case
     against = [
         {"name": spec, "spec": spec, "case": options.against_cases[i] if i < len(options.against_cases) else case}
         for i, spec in enumerate(options.against)
     ]
-    for item in own.against if own else ():
+    for item in own.against:
         against.append({"name": item.target, "spec": item.target, "case": item.case or case})
     for value in (case, *(item["case"] for item in against)):
         Case.parse(value)
     return {
-        "target": {"name": name, "spec": own.entry_points.get(name, name) if own else name, "case": case},
+        "target": {"name": name, "spec": own.spec(name), "case": case},
         "against": against,
         "alternatives": options.alternatives,
-        "path": own.import_path if own else [],
-        "hosts": list(options.hosts or (own.hosts if own and own.hosts else ())),
+        "path": own.import_path,
+        "hosts": list(options.hosts or own.hosts or ()),
         **options.settings,
     }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -55,7 +56,7 @@ class Against:
 
 @dataclass(frozen=True)
 class Project:
-    """Settings that ``lpkit check`` and ``lpkit bench`` read from the current folder."""
+    """Settings that the commands read from the current folder."""
 
     root: Path
     entry_points: dict[str, str] = field(default_factory=dict)
@@ -88,6 +89,19 @@ class Project:
     def import_path(self) -> list[str]:
         """Folders to import the project's own modules from."""
         return [str(folder) for folder in (self.root / "src", self.root) if folder.is_dir()]
+
+    def spec(self, target: str) -> str:
+        """Return the object that a target loads."""
+        return self.entry_points.get(target, target)
+
+    @property
+    def case(self) -> Any:
+        """The first case; an empty one if the project gives none."""
+        return self.cases[0] if self.cases else {}
+
+
+NO_PROJECT = Project(Path(os.devnull))
+"""The settings of targets that no project owns; nothing is imported from its folder."""
 
 
 def find(folder: Path) -> Project | None:
@@ -124,6 +138,11 @@ def find(folder: Path) -> Project | None:
         _table(path, settings, "model"),
         _tokenizer(path, settings.get("tokenizer", "")),
     )
+
+
+def owner(target: Any, project: Project | None) -> Project:
+    """Return the project if its settings apply to the target, which may be a class, else empty settings."""
+    return project if project and isinstance(target, str) and project.owns(target) else NO_PROJECT
 
 
 def entry_points_of(project: Project | None, verb: str) -> list[str]:

@@ -14,7 +14,7 @@ from lpkit_conformance.processes.supervise import ONE_THREAD, Event, Lost
 from lpkit_conformance.results import label_of
 from lpkit_conformance.settings import project as projects
 from lpkit_conformance.settings.cases import Case
-from lpkit_conformance.settings.project import Project, entry_points_of
+from lpkit_conformance.settings.project import entry_points_of, owner
 from lpkit_conformance.show.child import told
 from lpkit_conformance.show.results import Compared, Show, first_difference
 from lpkit_conformance.vllm_api.attempts import run_child
@@ -74,10 +74,13 @@ def show(targets: Sequence[Any], options: ShowOptions, folder: Path | None = Non
     names = list(dict.fromkeys(targets)) or ([] if options.rules else entry_points_of(project, "show"))
     if options.case:
         Case.parse(options.case)
-    owned = [project if project and isinstance(name, str) and project.owns(name) else None for name in names]
+    owned = [owner(name, project) for name in names]
     job = {
-        "targets": [_target(name, own) for name, own in zip(names, owned, strict=True)],
-        "path": [folder for own in owned[:1] if own for folder in own.import_path],
+        "targets": [
+            {"name": name if isinstance(name, str) else name.__name__, "spec": own.spec(name), "case": own.case}
+            for name, own in zip(names, owned, strict=True)
+        ],
+        "path": [folder for own in owned[:1] for folder in own.import_path],
         **{key: value for key, value in asdict(options).items() if key != "limit"},
     }
     events: list[Event] = []
@@ -176,9 +179,3 @@ def compare(targets: Sequence[str], options: ShowOptions, parameter: str, values
         for name, s in zip(names, others, strict=True)
     )
     return replace(first, compared=tuple(compared))
-
-
-def _target(target: Any, own: Project | None) -> dict[str, Any]:
-    spec = own.entry_points.get(target, target) if own else target
-    name = target if isinstance(target, str) else target.__name__
-    return {"name": name, "spec": spec, "case": own.cases[0] if own and own.cases else {}}

@@ -216,7 +216,7 @@ def test_the_process_that_only_watches_loads_no_torch(tmp_path) -> None:
         "import sys\n"
         "from lpkit_conformance import failures, run\n"
         "from lpkit_conformance.suite import supervisor\n"
-        f"plan = run.plan_for(run.Options(cases=({PLAN.cases[0].text!r},), select=('LP202',)), None)\n"
+        f"plan = run.plan_for(run.Options(cases=({PLAN.cases[0].text!r},), select=('LP202',)))\n"
         f"result = supervisor.check_target({str(SUSPECTS / 'bias.py')!r} + ':Good', plan, [])\n"
         "print(result.verdict, {'torch', 'numpy', 'vllm'} & set(sys.modules))"
     )

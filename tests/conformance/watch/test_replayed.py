@@ -129,7 +129,7 @@ def test_a_correct_processor_passes_on_the_trace_of_a_wrong_one(
 
 def test_in_a_real_engine_the_checks_of_served_requests_judge_the_trace(probes: Any, tmp_path: Path) -> None:
     trace = saved(probes.Neighbour, "v2", tmp_path)
-    plan = run.with_trace(run.plan_for(run.Options(), None), run.Options(engine="vllm"), trace)
+    plan = run.with_trace(run.plan_for(run.Options()), run.Options(engine="vllm"), trace)
     assert (plan.hosts, plan.select, plan.trace) == (("v2",), ("LP901", "LP902", "LP903"), (str(trace), "recorded"))
 
 
@@ -163,8 +163,8 @@ def test_options_that_say_otherwise_are_refused(probes: Any, tmp_path: Path) -> 
     trace = saved(probes.Neighbour, "v1", tmp_path)
     for options in ({"select": ("LP301",)}, {"quick": True}, {"hosts": ("v2",)}):
         with pytest.raises(UsageError, match="omit"):
-            run.with_trace(run.plan_for(run.Options(), None), run.Options(**options), trace)  # type: ignore[arg-type]
+            run.with_trace(run.plan_for(run.Options()), run.Options(**options), trace)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="was not saved by lpkit watch"):
-        run.with_trace(run.plan_for(run.Options(), None), run.Options(), SHIPPED)
+        run.with_trace(run.plan_for(run.Options()), run.Options(), SHIPPED)
     with pytest.raises(TraceError, match="no such file"):
-        run.with_trace(run.plan_for(run.Options(), None), run.Options(), tmp_path / "gone.jsonl")
+        run.with_trace(run.plan_for(run.Options()), run.Options(), tmp_path / "gone.jsonl")
