@@ -31,7 +31,6 @@ from lpkit_conformance.vllm_api import choose
 if TYPE_CHECKING:
     from lpkit_conformance.report.show import NotebookShow
     from lpkit_conformance.results import CheckResult, TargetResult
-    from lpkit_conformance.settings.cases import Case
     from lpkit_conformance.settings.plan import Plan
     from lpkit_conformance.settings.project import Project
     from lpkit_conformance.suite.in_process import Session
@@ -410,21 +409,6 @@ def show(
         return NotebookShow(**vars(run.show(targets, options, root, judged_with)))
 
 
-def project_cases(root: Path | None = None) -> list[Case]:
-    """Return the cases of ``[tool.lpkit]``, for tests that serve requests with them.
-
-    Args:
-        root: the project's folder; by default the current folder.
-
-    Raises:
-        ProjectError, CaseError: for settings that cannot be used.
-    """
-    from lpkit_conformance.settings.cases import Case
-
-    project = projects.find(root or Path.cwd())
-    return [Case.parse(case) for case in project.cases] if project else []
-
-
 def install_standin() -> None:
     """Put a stand-in in the place of vLLM's modules, for a plugin that imports them where there is no vLLM."""
     from lpkit_conformance.vllm_api.stub import install
@@ -440,7 +424,6 @@ __all__ = [
     "compute_check",
     "install_standin",
     "parametrize_with_checks",
-    "project_cases",
     "require",
     "show",
 ]

@@ -11,7 +11,7 @@ from golden import WRITING, hold
 from lpkit_cli.app import app
 from lpkit_cli.scaffold.baking import bundled_template
 from lpkit_conformance.report.picture import picture
-from lpkit_conformance.testing import project_cases, show
+from lpkit_conformance.testing import show
 from typer.testing import CliRunner
 
 STYLES = {"processor": (), "request": ("--style", "request"), "wrap": ("--wrap", "old_plugin:OldTarget")}
@@ -49,7 +49,7 @@ def test_the_picture_in_a_readme_is_what_lpkit_show_draws(
     monkeypatch.syspath_prepend(folder / "src")
     for name in [name for name in sys.modules if name.partition(".")[0] == "my_proc"]:  # of another style
         monkeypatch.delitem(sys.modules, name)
-    drawn = picture(show("my_proc.processor:MyProc", root=folder, case=project_cases(folder)[0].to_json()))
+    drawn = picture(show("my_proc.processor:MyProc", root=folder))
     drawn = drawn.replace("my_proc.processor:MyProc", "my-proc")
     if WRITING:
         held = bundled_template() / "templates" / style / "rule.svg"
