@@ -10,7 +10,6 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(path) for path in sorted(ROOT.glob("reference_plugins/*/src"))]
 sys.path.insert(0, str(ROOT / "tests" / "sdk" / "helpers"))
-sys.path.append(str(ROOT / "benchmarks"))
 
 
 @pytest.fixture(scope="session")

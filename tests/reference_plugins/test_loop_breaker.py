@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import random
 
-import numpy as np
 import pytest
 import torch
-from loop_breaker_rates import in_a_loop
 from lpkit_loop_breaker import LoopBreaker
 from oracles import agree
 from plugin_hosts import ON_EVERY_HOST, Applied, Asked
@@ -47,16 +45,6 @@ def test_it_lowers_what_a_plain_search_finds(applied: Applied, times: int, least
             expected[row, token] -= 8.0
     agree(result, expected, "a search of every period in plain Python")
     assert 5 < sum(token is not None for token in found) < 55
-
-
-def test_the_rates_of_the_readme_are_of_the_same_loops() -> None:
-    rng = random.Random(5)
-    for _ in range(60):
-        output = some_output(rng)
-        settings = [(2, 2), (3, 12), (4, 30)]
-        found = in_a_loop(np.array(output, dtype=np.int64), settings)
-        for row, (times, least) in zip(found, settings, strict=True):
-            assert row.tolist() == [goes_on(output[: n + 1], times, least) is not None for n in range(len(output))]
 
 
 @ON_EVERY_HOST

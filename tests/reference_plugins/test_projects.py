@@ -25,7 +25,6 @@ FILES = {
     "src/{package}/processor.py",
     "src/{package}/py.typed",
     "tests/test_behaviour.py",
-    "tests/test_conformance.py",
 }
 
 EXAMPLE = re.compile(r"""(?:"vllm_xargs": |extra_args=)(\{(?:"(?:\\.|[^"])*"|'[^']*'|[^{}"'])*\})""")
@@ -70,7 +69,7 @@ def test_the_examples_of_readme_and_settings_are_accepted(plugin: Path) -> None:
     readme = (plugin / "README.md").read_text(encoding="utf-8")
     examples = [ast.literal_eval(found) for found in EXAMPLE.findall(readme)]
     cases = [case["extra_args"] for case in settings(plugin).cases]
-    assert len(examples) == 2
+    assert examples
     assert len(cases) >= 2
     for extra_args in examples + cases:
         cls.validate_params(SamplingParams(extra_args=extra_args))
