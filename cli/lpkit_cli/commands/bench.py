@@ -89,14 +89,13 @@ def bench(
 
     if json_file == plot_file == Path("-"):
         raise UsageError("only one of --json and --plot can be standard output")
-    sizes = [_numbers("--batch", batch, {}), _numbers("--vocab", vocab, _vocabularies())]
     from lpkit_conformance.bench import run as benches
 
     options = benches.BenchOptions(
         case=case,
         hosts=None if host == "all" else (HOSTS[host].name,),
-        batches=sizes[0],
-        vocabs=sizes[1],
+        batches=_numbers("--batch", batch, {}),
+        vocabs=_numbers("--vocab", vocab, benches.VOCABS),
         device=device.value,
         threads=threads,
         context=context,
@@ -114,12 +113,6 @@ def bench(
         if target.error:
             typer.echo(f"lpkit bench: {target.target}: {target.error}", err=True)
     raise typer.Exit(found.exit_code)
-
-
-def _vocabularies() -> dict[str, int]:
-    from lpkit_conformance.bench.run import VOCABS
-
-    return VOCABS
 
 
 def _numbers(option: str, given: list[str] | None, names: dict[str, int]) -> tuple[int, ...]:

@@ -75,7 +75,7 @@ def _lists(bodies: Sequence[ast.ClassDef]) -> Iterator[Reads]:
     met = False
     for method in examined:
         for node in ast.walk(method):
-            if isinstance(node, ast.For | ast.comprehension) and _is_added(node.iter):
+            if isinstance(node, ast.For | ast.comprehension) and getattr(node.iter, "attr", "") == "added":
                 met = True
                 scope = node.body if isinstance(node, ast.For) else [method]
                 yield _element(node.target, scope)
@@ -84,10 +84,6 @@ def _lists(bodies: Sequence[ast.ClassDef]) -> Iterator[Reads]:
                 yield _callback(node, methods)
     if not met and not _ignores_updates(update):
         yield "unknown"
-
-
-def _is_added(node: ast.expr) -> bool:
-    return isinstance(node, ast.Attribute) and node.attr == "added"
 
 
 def _called(node: ast.Call) -> str:

@@ -142,7 +142,7 @@ class Show:
             self.names[number],
             len(acting),
             len(self.steps),
-            _mean([stage.moved for _, stage in acting]),
+            sum(stage.moved for _, stage in acting) / max(len(acting), 1),
             acting[0][0] if acting else None,
             acting[-1][0] if acting else None,
             sum(stage.banned for _, stage in seen),
@@ -171,7 +171,3 @@ class Show:
 def first_difference(reply: Sequence[str], other: Sequence[str]) -> int | None:
     """Return the number of the first token, from 1, that differs; None if one reply is the beginning of the other."""
     return next((n for n, pair in enumerate(zip(reply, other, strict=False), 1) if pair[0] != pair[1]), None)
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values) if values else 0.0

@@ -48,7 +48,8 @@ def main() -> int:
         if options.again:
             results.pop(release, None)
         result = results.setdefault(release, {"torch": environment.torch, "plugins": {}})
-        now = {"date": date.today().isoformat(), "revision": _revision()}
+        revision = output(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]).strip()
+        now = {"date": date.today().isoformat(), "revision": revision}
 
         def keep() -> None:
             kept.write_text(json.dumps(results))
@@ -69,10 +70,6 @@ def main() -> int:
             )
         keep()
     return 1 if failed else 0
-
-
-def _revision() -> str:
-    return output(["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]).strip()
 
 
 if __name__ == "__main__":
