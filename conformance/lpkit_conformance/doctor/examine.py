@@ -177,7 +177,6 @@ def _situation(
     if serving.pooling:
         refusal = "vLLM refuses processors that are passed to a pooling model" if passed else choice.refusal
         choice = replace(choice, reason=f"{serving.pooling}: it samples no tokens", refusal=refusal, loads=False)
-    drafter = serving.options.get("speculative-config", {}).get("method")
-    lacks = settings.release is None and engine is not None and drafter == "suffix"
-    lacks_suffix = lacks and sources.find("arctic_inference") is None
+    here = settings.release is None and engine is not None
+    lacks_suffix = here and serving.draft.get("method") == "suffix" and sources.find("arctic_inference") is None
     return Situation(label, release, choice, cpu, serving, inventory.plugins, passed, lacks_suffix)

@@ -13,8 +13,8 @@ from lpkit_conformance.vllm_api.runners import V1, V2
 
 def verification(situation: Situation) -> Iterator[Issue]:
     """Ways of accepting drafts that bypass processors' edits."""
-    method, drafts = situation.serving.verification, situation.serving.drafts
-    if not drafts or situation.left_out or not (situation.installed or situation.passed):
+    method = str(situation.serving.draft.get("rejection_sample_method"))
+    if situation.left_out or not (situation.installed or situation.passed):
         return
     if method == "synthetic":
         yield Issue(
@@ -72,7 +72,8 @@ def replayed(plugin: DiscoveredPlugin, situation: Situation, passed: bool) -> It
     serving, choice = situation.serving, situation.choice
     if choice.refusal or not choice.loads:
         return
-    wanted = [name for name, on in (("mask", serving.mask_replay), ("trace", serving.trace_replay)) if on]
+    masks, traces = serving.on("return-sampling-mask"), serving.on("enable-trace-replay")
+    wanted = [name for name, on in (("mask", masks), ("trace", traces)) if on]
     if wanted and situation.runner == V1:
         yield Issue(
             "replay-refused",
@@ -83,7 +84,7 @@ def replayed(plugin: DiscoveredPlugin, situation: Situation, passed: bool) -> It
             plugin.name,
         )
         return
-    if serving.mask_replay and passed:
+    if masks and passed:
         yield Issue(
             "replay-refused",
             "error",
@@ -92,7 +93,7 @@ def replayed(plugin: DiscoveredPlugin, situation: Situation, passed: bool) -> It
             "Do not pass it, or recompute what was sampled from with lpkit.train",
             plugin.name,
         )
-    elif serving.mask_replay:
+    elif masks:
         yield Issue(
             "mask-biased",
             "error",
@@ -102,7 +103,7 @@ def replayed(plugin: DiscoveredPlugin, situation: Situation, passed: bool) -> It
             f"Uninstall {plugin.distribution}, or recompute what was sampled from with lpkit.train",
             plugin.name,
         )
-    if serving.trace_replay:
+    if traces:
         yield Issue(
             "trace-replayed",
             "note",

@@ -6,7 +6,7 @@ import difflib
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -65,9 +65,6 @@ class Serving:
         passed: ``module:Class``, from ``--logits-processors``.
         drafts: True with speculative decoding.
         no_async: True with ``--no-async-scheduling``.
-        verification: how drafts are accepted, vLLM's ``rejection_sample_method``.
-        mask_replay: ``--return-sampling-mask``.
-        trace_replay: ``--enable-trace-replay``.
         environment: variables set in front of the command.
         options: all options, by name without leading dashes; objects as dictionaries.
     """
@@ -75,9 +72,6 @@ class Serving:
     passed: tuple[str, ...] = ()
     drafts: bool = False
     no_async: bool = False
-    verification: str = "standard"
-    mask_replay: bool = False
-    trace_replay: bool = False
     environment: dict[str, str] = field(default_factory=dict)
     options: dict[str, Any] = field(default_factory=dict)
 
@@ -86,6 +80,15 @@ class Serving:
         return Demands(
             self._for_v2(release), self._hisparse(release), self._for_v1(release), self._refused_by_v1(release)
         )
+
+    def on(self, option: str) -> bool:
+        """Return True if the option is given, and not as false."""
+        return str(self.options.get(option, False)).lower() not in ("false", "0")
+
+    @property
+    def draft(self) -> dict[str, Any]:
+        """The configuration of speculative decoding; empty without it."""
+        return self.options.get("speculative-config") or {}
 
     @property
     def pooling(self) -> str:
@@ -106,7 +109,7 @@ class Serving:
         return "HiSparseConnector" in transfer or bool(self.options.get("attention-config", {}).get("hisparse_config"))
 
     def _for_v1(self, release: Release | None) -> tuple[str, ...]:
-        method = (self.options.get("speculative-config") or {}).get("method")
+        method = self.draft.get("method")
         only_on_v1 = (f"speculative method {method!r}",) if method in VLLM.entries("only-on-v1", release) else ()
         return only_on_v1 + _lacking("v2-unsupported", self._features_without_v2(), release)
 
@@ -115,14 +118,14 @@ class Serving:
 
     def _features_without_v2(self) -> Iterator[tuple[str, str]]:
         """Features in use that some release's V2 lacks: vLLM's name, and the words for a user."""
-        draft = self.options.get("speculative-config") or {}
+        draft = self.draft
         if draft.get("parallel_drafting") and draft.get("method") not in ("dflash", "dspark"):
             yield "parallel drafting for EAGLE speculative decoding", "parallel drafting"
         if draft.get("use_heterogeneous_vocab"):
             yield "heterogeneous-vocabulary draft models", "a drafter with another vocabulary"
         if self.options.get("distributed-executor-backend") == "external_launcher" and self._several("pipeline"):
             yield "pipeline parallelism with external_launcher", "pipeline parallelism with external_launcher"
-        if _on(self.options, "enable-dbo") or str(self.options.get("ubatch-size", "0")) not in ("0", "1"):
+        if self.on("enable-dbo") or str(self.options.get("ubatch-size", "0")) not in ("0", "1"):
             for words in self._overlapping():
                 yield "_get_dbo_unsupported_features()", words
         compiled = self.options.get("compilation-config", {})
@@ -130,7 +133,7 @@ class Serving:
             yield "stock torch.compile", "stock torch.compile"
         if compiled.get("pass_config", {}).get("enable_sp") and self._several("tensor"):
             yield "sequence parallelism", "sequence parallelism"
-        if _on(self.options, "enable-elastic-ep"):
+        if self.on("enable-elastic-ep"):
             yield "elastic expert parallelism", "elastic expert parallelism"
         if self.options.get("mamba-cache-mode") == "all":
             yield "mamba cache mode 'all'", "mamba cache mode 'all'"
@@ -140,7 +143,7 @@ class Serving:
         if releases.SWITCH not in environment_of(self):
             yield "dual batch overlap"
             return
-        if _on(self.options, "enable-lora"):
+        if self.on("enable-lora"):
             yield "dual batch overlap with LoRA"
         if self.drafts:
             yield "dual batch overlap with speculative decoding"
@@ -151,16 +154,16 @@ class Serving:
 
     def _features_without_v1(self) -> Iterator[tuple[str, str]]:
         """The same for V1."""
-        draft = self.options.get("speculative-config") or {}
+        draft = self.draft
         if self._several("prefill-context"):
             yield "prefill context parallel", "prefill context parallelism"
         if draft.get("method") == "dspark":
             yield "dspark speculative decoding", "speculative method 'dspark'"
         if draft.get("enable_adaptive_verification"):
             yield "adaptive draft verification", "adaptive verification of drafts"
-        if _on(self.options, "enable-batch-sharded-sampling"):
+        if self.on("enable-batch-sharded-sampling"):
             yield "batch-sharded sampling", "batch-sharded sampling"
-        if self._several("pipeline") and _on(self.options, "async-scheduling"):
+        if self._several("pipeline") and self.on("async-scheduling"):
             yield "pipeline parallelism with async scheduling", "pipeline parallelism with asynchronous scheduling"
 
     def _several(self, kind: str) -> bool:
@@ -188,14 +191,10 @@ def read_command(command: Sequence[str]) -> Serving:
         near = difflib.get_close_matches(name.removeprefix("no-"), _READ, 1, _NEAR)
         if near and name.removeprefix("no-") not in (*_READ, *_ALIKE):
             raise UsageError(f"vllm serve has no option --{name}", f"did you mean '--{near[0]}'?")
-    draft = options.get("speculative-config") or {}
     return Serving(
         passed=tuple(options.get("logits-processors", ())),
-        drafts=bool(draft),
-        no_async=_on(options, "no-async-scheduling"),
-        verification=str(draft.get("rejection_sample_method", "standard")),
-        mask_replay=_on(options, "return-sampling-mask"),
-        trace_replay=_on(options, "enable-trace-replay"),
+        drafts=bool(options.get("speculative-config")),
+        no_async="no-async-scheduling" in options,
         environment=environment,
         options=options,
     )
@@ -231,10 +230,6 @@ def _words_of(file: Any) -> Iterator[str]:
         if not isinstance(value, bool):
             items = value if isinstance(value, list) else [value]
             yield from (json.dumps(item, default=str) if isinstance(item, dict) else str(item) for item in items)
-
-
-def _on(options: Mapping[str, Any], name: str) -> bool:
-    return str(options.get(name, False)).lower() not in ("false", "0")
 
 
 def _options(words: Sequence[str]) -> dict[str, Any]:
