@@ -27,11 +27,13 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from lpkit_conformance.discovery.installed import take_inventory
 from lpkit_conformance.discovery.releases import V2_PROCESSORS_SINCE, Release, is_before, parse_release
+from lpkit_conformance.engine import checking
 from lpkit_conformance.engine.process import EngineProcess
 from lpkit_conformance.engine.tiny import EngineSettings
 from lpkit_conformance.vllm_api.runners import V1, V2, Runner
@@ -113,9 +115,7 @@ class SharedEngine(EngineProcess):
         super().close()
 
 
-@pytest.fixture(scope="session")
-def processes() -> Iterator[Callable[[Runner], SharedEngine]]:
-    """``processes(runner)``: the process in which all tests start their engines of this runner."""
+def _kept() -> Iterator[Callable[[Runner], SharedEngine]]:
     running: dict[Runner, SharedEngine] = {}
 
     def process(runner: Runner) -> SharedEngine:
@@ -126,6 +126,22 @@ def processes() -> Iterator[Callable[[Runner], SharedEngine]]:
     yield process
     for engine in running.values():
         engine.close()
+
+
+processes = pytest.fixture(scope="session", name="processes")(_kept)
+"""``processes(runner)``: the process in which all tests start their engines of this runner."""
+
+_checking = pytest.fixture(scope="session", name="_checking")(_kept)
+
+
+@pytest.fixture
+def kept_processes(_checking: Callable[[Runner], SharedEngine], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give all checks of a runner one process, in which no plugin is installed: each new one imports vLLM for 8 s."""
+
+    def kept(runner: Runner) -> SimpleNamespace:
+        return SimpleNamespace(call=_checking(runner).call, close=lambda: None)
+
+    monkeypatch.setattr(checking, "EngineProcess", kept)
 
 
 @pytest.fixture(scope="session")

@@ -3,54 +3,65 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import command
 import pytest
+from lpkit_cli.app import app
 from site_folder import Site
+from typer.testing import CliRunner
 
 pytestmark = pytest.mark.engine
 
 ROOT = Path(__file__).resolve().parents[2]
 PROBES = Path(__file__).parent / "probes"
-SOURCES = [str(ROOT / folder) for folder in ("sdk", "conformance", "cli")]
+PLANTED = PROBES / "engine_check_probes.py"
 HOSTILE = ROOT / "tests" / "conformance" / "suspects" / "hostile.py"
 REASONING = json.dumps({"extra_args": {"end_after": 2}, "reasoning": {"start": [5], "end": [6, 7], "natural_end": [8]}})
-BIAS_CASE = json.dumps({"extra_args": {"bias": 2.5}})
 CODES = ("LP901", "LP902", "LP903", "LP904", "LP905")
 ON_V2 = (*CODES, "LP906")
 
 Ran = tuple[int, dict[str, Any]]
+"""Exit code, and the target's part of the JSON report."""
+
+Check = Callable[..., Ran]
 
 
-def lpkit(*arguments: str, cwd: Path, path: Path | None = None) -> tuple[int, str]:
-    """Exit code and output of a command with a real engine."""
-    done = subprocess.run(
-        [sys.executable, "-m", "lpkit_cli.app", *arguments, "--engine", "vllm"],
-        cwd=cwd,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([*SOURCES, *([str(path)] if path else [])])},
-        capture_output=True,
-        text=True,
-        timeout=400,
-        check=False,
-    )
+def in_its_own_process(*arguments: str, cwd: Path, path: tuple[Path, ...] = ()) -> Ran:
+    done = command.lpkit("check", *arguments, "--engine", "vllm", "--json", "-", cwd=cwd, path=path)
     assert not done.stderr, done.stderr
-    return done.returncode, done.stdout
+    return done.returncode, json.loads(done.stdout)["targets"][0]
 
 
-def check(*arguments: str, cwd: Path, path: Path | None = None) -> Ran:
-    """Exit code and the target's part of the JSON report."""
-    code, printed = lpkit("check", *arguments, "--json", "-", cwd=cwd, path=path)
-    return code, json.loads(printed)["targets"][0]
+@pytest.fixture
+def here(kept_processes: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """``here("check", ...)``: the command in this process, with real engines; its result."""
+    monkeypatch.chdir(tmp_path)
+    return lambda *arguments: CliRunner().invoke(app, [*arguments, "--engine", "vllm"])
+
+
+@pytest.fixture
+def check(here: Callable[..., Any]) -> Check:
+    """``check(target, argument=7)``: checks of a target with one case, on the runners whose interface it has."""
+
+    def run(target: str, *options: str, **case: Any) -> Ran:
+        given = ("--case", json.dumps({"extra_args": case})) if case else ()
+        done = here("check", target, *given, *options, "--json", "-")
+        return done.exit_code, json.loads(done.stdout)["targets"][0]
+
+    return run
 
 
 def statuses(report: dict[str, Any], host: str) -> dict[str, str]:
     return {item["code"]: item["status"] for item in report["checks"] if item["host"] == host}
+
+
+def failed(report: dict[str, Any]) -> set[str]:
+    return {item["code"] for item in report["checks"] if item["status"] == "failed"}
 
 
 def result(report: dict[str, Any], host: str, code: str) -> dict[str, Any]:
@@ -59,38 +70,16 @@ def result(report: dict[str, Any], host: str, code: str) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Looks like an environment with two installed plugins, of which one cannot be imported."""
-    folder = tmp_path_factory.mktemp("site")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Future[Ran]]:
+    """In processes of their own, both at a time; of two installed plugins one cannot be imported."""
+    site = tmp_path_factory.mktemp("site")
     for name, target in (("leaves", "engine_check_probes:LeavesAtMoves"), ("broken", "no_such_module:Anything")):
-        Site(folder).dist(name, entry_points=f"{name} = {target}")
-    source = (PROBES / "engine_check_probes.py").read_text(encoding="utf-8")
-    (folder / "engine_check_probes.py").write_text(source, encoding="utf-8")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def runs(site: Path) -> dict[str, Future[Ran]]:
-    """Two at a time: each keeps about one core busy."""
-    case, slots_case, whispers_case, rounds_case, drafts_case = (
-        json.dumps({"extra_args": {key: 7}})
-        for key in ("leaves_token", "keeps_token", "whispers_token", "rounds", "drafts_token")
-    )
-    probes = site / "engine_check_probes.py"
+        Site(site).dist(name, entry_points=f"{name} = {target}")
+    planted = "leaves", "--case", json.dumps({"extra_args": {"leaves_token": 7}}), "--host", "all"
     with ThreadPoolExecutor(2) as pool:
         return {
-            "correct": pool.submit(check, cwd=ROOT / "reference_plugins" / "lpkit-target-token"),
-            "planted": pool.submit(check, "leaves", "--case", case, "--host", "all", cwd=site, path=site),
-            "slots": pool.submit(check, f"{probes}:KeepsSlots", "--case", slots_case, cwd=site),
-            "whispers": pool.submit(
-                check, f"{probes}:WhispersToSampled", "--case", whispers_case, "--host", "v2", cwd=site
-            ),
-            "rounds": pool.submit(check, f"{probes}:RoundsItsSums", "--case", rounds_case, "--host", "v2", cwd=site),
-            "drafts": pool.submit(check, f"{probes}:ForgetsDrafts", "--case", drafts_case, cwd=site),
-            "reasons": pool.submit(
-                check, f"{PROBES / 'reads_reasoning.py'}:FavoursTheEnd", "--case", REASONING, "--host", "v1", cwd=site
-            ),
-            "exits": pool.submit(check, f"{HOSTILE}:Exits", "--case", BIAS_CASE, "--host", "v1", cwd=site),
+            "correct": pool.submit(in_its_own_process, cwd=ROOT / "reference_plugins" / "lpkit-target-token"),
+            "planted": pool.submit(in_its_own_process, *planted, cwd=site, path=(site, PROBES)),
         }
 
 
@@ -148,20 +137,17 @@ def test_a_plugin_for_v1_only_does_not_start_on_v2_and_the_engine_says_why(plant
     assert "LeavesAtMoves is not a subclass of vllm" in result(report, "v2", "LP901")["message"]
 
 
-def test_a_slot_that_keeps_its_last_occupants_state_fails_on_v2(runs: dict[str, Future[Ran]]) -> None:
+def test_a_slot_that_keeps_its_last_occupants_state_fails_on_v2(check: Check) -> None:
     """A class with V2's interface only is judged there and nowhere else."""
-    code, report = runs["slots"].result()
-    assert (code, report["hosts"]) == (1, ["v2"])
-    failed = {item["code"] for item in report["checks"] if item["status"] == "failed"}
-    assert failed == {"LP902"}
+    code, report = check(f"{PLANTED}:KeepsSlots", keeps_token=7)
+    assert (code, report["hosts"], failed(report)) == (1, ["v2"], {"LP902"})
     assert "an earlier request is still there" in result(report, "v2", "LP902")["finding"]["cause"]
 
 
-def test_a_trace_of_its_neighbours_in_a_sampled_request_fails_on_v2(runs: dict[str, Future[Ran]]) -> None:
+def test_a_trace_of_its_neighbours_in_a_sampled_request_fails_on_v2(check: Check) -> None:
     """Only a text that the request follows, and a model that does not round, show it."""
-    code, report = runs["whispers"].result()
-    assert code == 1
-    assert {item["code"] for item in report["checks"] if item["status"] == "failed"} == {"LP902"}
+    code, report = check(f"{PLANTED}:WhispersToSampled", whispers_token=7)
+    assert (code, failed(report)) == (1, {"LP902"})
     where = result(report, "v2", "LP902")["finding"]["where"]
     assert "does not use the plugin" in where["request"]
     assert float(where["temperature"]) > 0
@@ -169,16 +155,15 @@ def test_a_trace_of_its_neighbours_in_a_sampled_request_fails_on_v2(runs: dict[s
 
 
 @pytest.mark.needs_release("0.32")
-def test_a_length_that_is_not_the_rows_fails_with_drafts_and_only_there(runs: dict[str, Future[Ran]]) -> None:
-    code, report = runs["drafts"].result()
-    assert code == 1
-    assert {item["code"] for item in report["checks"] if item["status"] == "failed"} == {"LP906"}
+def test_a_length_that_is_not_the_rows_fails_with_drafts_and_only_there(check: Check) -> None:
+    code, report = check(f"{PLANTED}:ForgetsDrafts", drafts_token=7)
+    assert (code, failed(report)) == (1, {"LP906"})
     assert result(report, "v2", "LP906")["finding"]["where"]["output so far"] == "5 tokens"
 
 
 @pytest.mark.needs_release("0.31")
-def test_a_processor_whose_own_sums_round_is_not_blamed(runs: dict[str, Future[Ran]]) -> None:
-    code, report = runs["rounds"].result()
+def test_a_processor_whose_own_sums_round_is_not_blamed(check: Check) -> None:
+    code, report = check(f"{PLANTED}:RoundsItsSums", rounds=7)
     assert (code, report["hosts"]) == (0, ["v2"]), report
     assert re.match(r"64 positions, \d+ of them bit for bit, ", result(report, "v2", "LP902")["message"])
 
@@ -214,25 +199,24 @@ FAILURE = {
 }
 
 
-def test_a_saved_failure_runs_in_a_real_engine(tmp_path: Path) -> None:
+def test_a_saved_failure_runs_in_a_real_engine(here: Callable[..., Any], tmp_path: Path) -> None:
     """A correct plugin passes there: see test_watch.py."""
     saved = tmp_path / "saved.json"
-    target = f"{PROBES / 'engine_check_probes.py'}:KeepsSlots"
     case = {"extra_args": {"keeps_token": 7}}
-    saved.write_text(json.dumps({**FAILURE, "target": target, "case": case}), encoding="utf-8")
-    code, printed = lpkit("replay", str(saved), cwd=tmp_path)
-    assert code == 1
-    assert printed.splitlines()[-1].startswith("FAILING IN A REAL ENGINE  LP202[v2]")
+    saved.write_text(json.dumps({**FAILURE, "target": f"{PLANTED}:KeepsSlots", "case": case}), encoding="utf-8")
+    done = here("replay", str(saved))
+    assert done.exit_code == 1
+    assert done.stdout.splitlines()[-1].startswith("FAILING IN A REAL ENGINE  LP202[v2]")
 
 
-def test_an_engine_has_the_reasoning_configuration_of_the_case(runs: dict[str, Future[Ran]]) -> None:
-    code, report = runs["reasons"].result()
+def test_an_engine_has_the_reasoning_configuration_of_the_case(check: Check) -> None:
+    code, report = check(f"{PROBES / 'reads_reasoning.py'}:FavoursTheEnd", "--case", REASONING, "--host", "v1")
     assert (code, report["hosts"]) == (0, ["v1"]), report
     assert all(item["status"] == "passed" for item in report["checks"]), report
 
 
-def test_a_plugin_that_ends_the_engines_process_fails_with_its_line(runs: dict[str, Future[Ran]]) -> None:
-    code, report = runs["exits"].result()
+def test_a_plugin_that_ends_the_engines_process_fails_with_its_line(check: Check) -> None:
+    code, report = check(f"{HOSTILE}:Exits", "--host", "v1", bias=2.5)
     assert code == 1
     assert statuses(report, "v1") == {"LP901": "passed", "LP902": "failed", **dict.fromkeys(CODES[2:], "blocked")}
     finding = result(report, "v1", "LP902")["finding"]
@@ -249,12 +233,12 @@ def test_other_installed_plugins_are_left_out(planted: Ran) -> None:
 
 
 def line_of(text: str) -> str:
-    lines = (PROBES / "engine_check_probes.py").read_text(encoding="utf-8").splitlines()
+    lines = PLANTED.read_text(encoding="utf-8").splitlines()
     (number,) = [n for n, line in enumerate(lines, 1) if text in line]
     return f"engine_check_probes.py:{number}"
 
 
-def test_a_plugin_without_cases_is_served_with_derived_ones_and_the_report_says_so() -> None:
-    code, report = check(f"{PROBES / 'watch_probes.py'}:Trips", "--host", "v1", cwd=PROBES)
+def test_a_plugin_without_cases_is_served_with_derived_ones_and_the_report_says_so(check: Check) -> None:
+    code, report = check(f"{PROBES / 'watch_probes.py'}:Trips", "--host", "v1")
     assert (code, report["verdict"]) == (0, "pass")
     assert any("derived from the declared parameters" in note for note in report["notes"])
