@@ -122,15 +122,20 @@ def until(condition: Callable[[], Any], what: str) -> None:
         time.sleep(0.1)
 
 
+def violations(server: Server) -> dict[str, Any]:
+    """Send requests, and return what the watcher says of them."""
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(lambda number: ask(server, number), range(40))) == {200}
+    until(lambda: json.loads(server.get("/lpkit/violations"))["violations"], "no violation was reported")
+    told: dict[str, Any] = json.loads(server.get("/lpkit/violations"))
+    return told
+
+
 @pytest.mark.parametrize("runner", ["v1", "v2"])
 def test_the_watcher_blames_a_defective_plugin_and_not_the_correct_one_next_to_it(
     servers: dict[str, Server], runner: str
 ) -> None:
-    server = servers[runner]
-    with ThreadPoolExecutor(8) as pool:
-        assert set(pool.map(lambda number: ask(server, number), range(40))) == {200}
-    until(lambda: json.loads(server.get("/lpkit/violations"))["violations"], "no violation was reported")
-    told = json.loads(server.get("/lpkit/violations"))
+    told = violations(servers[runner])
     assert list(told["counts"]) == [NEIGHBOUR]
     assert list(told["counts"][NEIGHBOUR]) == ["touched"]
     first = told["violations"][0]
@@ -186,23 +191,30 @@ def test_the_servers_own_routes_are_as_they_were(servers: dict[str, Server], run
     assert servers[runner].metric("vllm:iteration_tokens_total_count") > 0
 
 
-def start(
-    made: Made, folder: Path, processor: str, runner: Runner = V1, env: dict[str, str] | None = None
-) -> EngineProcess:
-    env = {SWITCH: str(made.home / "watch.toml"), RUN: str(folder), **(env or {})}
-    engine = EngineProcess(runner, sys_path=[made.site], env=env)
-    engine.start(EngineSettings(runner), [processor])
-    return engine
+def watched(made: Made, folder: Path, runner: Runner = V1, quarantine: str = "") -> EngineProcess:
+    env = {SWITCH: str(made.home / "watch.toml"), RUN: str(folder), QUARANTINE: quarantine}
+    return EngineProcess(runner, sys_path=[made.site], env=env)
 
 
-def requests(count: int, length: int) -> list[Ask]:
+Watched = tuple[Runner, EngineProcess, Path]
+
+
+@pytest.fixture(scope="module", params=["v1", "v2"])
+def quarantined(made: Made, tmp_path_factory: Any, request: pytest.FixtureRequest) -> Iterator[Watched]:
+    """A process whose engines are watched, with a quarantine, and the folder of its numbers and traces."""
+    folder = tmp_path_factory.mktemp("run")
+    with watched(made, folder, request.param, quarantine="1") as engine:
+        yield request.param, engine, folder
+
+
+def requests(count: int) -> list[Ask]:
     """Return requests of mixed lengths, three per step, half of them with the argument."""
     return [
         Ask(
             f"q{number}",
             (number % 200 + 3, 5),
             {
-                "max_tokens": 1 + number % length,
+                "max_tokens": 1 + number % 6,
                 "temperature": float(number % 3) / 2,
                 "extra_args": {"push": 1.0} if number % 2 else None,
             },
@@ -212,32 +224,28 @@ def requests(count: int, length: int) -> list[Ask]:
     ]
 
 
-@pytest.mark.parametrize(("runner", "count"), [("v1", 600), ("v2", 60)])
-def test_a_correct_plugin_causes_no_report_in_many_requests(
-    made: Made, tmp_path: Path, runner: Runner, count: int
-) -> None:
-    with start(made, tmp_path, PUSH, runner) as engine:
-        answers = engine.generate(requests(count, 6))
-        assert len(answers) == count
-        until(lambda: rows(tmp_path) > count, "few rows were compared")
-    (found,) = read_numbers(tmp_path).values()
-    assert found["processors"][PUSH]["violations"] == {}
-    assert (found["errors"], found["active"]) == (0, True)
-    assert not list(tmp_path.glob("*.jsonl"))
+def test_a_correct_plugin_causes_no_report_in_many_requests(quarantined: Watched) -> None:
+    runner, engine, folder = quarantined
+    before, count = set(folder.glob("*.jsonl")), 600 if runner == V1 else 60
+    engine.start(EngineSettings(runner), [PUSH])
+    assert len(engine.generate(requests(count))) == count
+
+    def found() -> dict[str, Any]:
+        (numbers,) = read_numbers(folder).values()
+        return numbers
+
+    until(lambda: found()["processors"][PUSH]["rows"] > count, "few rows were compared")
+    assert found()["processors"][PUSH]["violations"] == {}
+    assert (found()["errors"], found()["active"]) == (0, True)
+    assert set(folder.glob("*.jsonl")) == before
 
 
-def rows(folder: Path) -> int:
-    return sum(int(found["processors"][PUSH]["rows"]) for found in read_numbers(folder).values())
-
-
+@pytest.mark.usefixtures("kept_processes")
 @pytest.mark.parametrize("runner", ["v1", "v2"])
 def test_a_trace_of_a_server_fails_again_in_a_real_engine_and_a_correct_plugin_passes_it(
-    made: Made, tmp_path: Path, runner: Runner
+    servers: dict[str, Server], runner: str
 ) -> None:
-    with start(made, tmp_path, NEIGHBOUR, runner) as engine:
-        engine.generate(requests(12, 6))
-        until(lambda: list(tmp_path.glob("*.jsonl")), "no trace was saved")
-    failure = failures.load(next(iter(tmp_path.glob("*.jsonl"))))
+    failure = failures.load(Path(violations(servers[runner])["violations"][0]["trace"]))
     assert (failure.target, failure.host) == (NEIGHBOUR, runner)
     wrong = failures.rerun_on_engine(failure)
     assert failures.outcome_on_engine(wrong) == "failing"
@@ -249,31 +257,34 @@ def test_a_trace_of_a_server_fails_again_in_a_real_engine_and_a_correct_plugin_p
         assert met >= wanted / 2 > 0, batches
 
 
-@pytest.mark.parametrize("runner", ["v1", "v2"])
 def test_with_a_quarantine_the_engine_goes_on_without_the_processor_for_the_request_at_fault(
-    made: Made, engines: Callable[..., EngineProcess], tmp_path: Path, runner: Runner
+    quarantined: Watched, engines: Callable[..., EngineProcess]
 ) -> None:
+    runner, engine, folder = quarantined
+    before = set(folder.glob("*.jsonl"))
+
     def asks(odd: dict[str, Any] | None) -> list[Ask]:
         extras = ({"push": 3.0}, None, {"push": 3.0}, odd, *({"push": 3.0}, None) * 2)
         params = {"max_tokens": 5, "temperature": 0.0}
         return [Ask(f"q{n}", (n + 3, 5), {**params, "extra_args": extra}, at=n) for n, extra in enumerate(extras)]
 
     def counted() -> list[tuple[int, int, bool]]:
-        found = [numbers["processors"].get("watch_probes:Trips") for numbers in read_numbers(tmp_path).values()]
+        found = [numbers["processors"].get("watch_probes:Trips") for numbers in read_numbers(folder).values()]
         return [(item["exceptions"], item["quarantined"], item["off"]) for item in found if item]
 
-    with start(made, tmp_path, "watch_probes:Trips", runner, {QUARANTINE: "1"}) as engine:
-        answers = engine.generate(asks({"push": 13.0}))
-        until(lambda: counted() == [(1, 1, False)], "the exception was not counted")
-        until(lambda: list(tmp_path.glob("*.jsonl")), "no trace was saved")
+    engine.start(EngineSettings(runner), ["watch_probes:Trips"])
+    answers = engine.generate(asks({"push": 13.0}))
+    until(lambda: counted() == [(1, 1, False)], "the exception was not counted")
+    until(lambda: set(folder.glob("*.jsonl")) - before, "no trace was saved")
     expected = engines(runner, [PUSH]).generate(asks(None))
     assert [answer.token_ids for answer in answers.values()] == [answer.token_ids for answer in expected.values()]
 
 
 def test_an_exception_that_ends_the_engine_has_left_its_evidence(made: Made, tmp_path: Path) -> None:
-    with start(made, tmp_path, "watch_probes:Breaks") as engine:
+    with watched(made, tmp_path) as engine:
+        engine.start(EngineSettings(V1), ["watch_probes:Breaks"])
         with pytest.raises(RemoteError, match="a lookup failed"):
-            engine.generate(requests(9, 6))
+            engine.generate(requests(9))
         until(lambda: any(found["violations"] for found in read_numbers(tmp_path).values()), "no violation was counted")
         until(lambda: list(tmp_path.glob("*.jsonl")), "no trace was saved")
     (found,) = read_numbers(tmp_path).values()
