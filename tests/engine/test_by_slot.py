@@ -3,7 +3,6 @@ histories kernels read; here under Triton's interpreter."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -60,24 +59,22 @@ def same(by_slot, general, context, rows, steady=False):
     wide[0, : VOCAB // 2] = -math.inf
     if "ngram" not in name:  # a NaN prevents a ban on a CPU only
         wide[rows - 1, 7] = math.nan
-    layouts = wide[:, :VOCAB], wide[:, :VOCAB].contiguous()
-    for given in layouts:
-        logits = given.clone(memory_format=torch.preserve_format)
-        with mock.patch.object(fused, "prepare", lambda device: whole):
-            expected = general.apply(logits.clone(), *context)
-        python = {} if name in UNRECORDED else {"process": None, "edit": None}  # nothing of the author's runs
-        if python:
-            assert by_slot._by_slot.recorded or not by_slot._admission.own.all.any()
-        steady &= given is layouts[0]  # the first of the two calls is the only one that finds new tokens
-        steadily[0] += steady
-        with (
-            mock.patch.multiple(cls, **python) if python else mock.patch.object(fused, "few_for", lambda _: few),
-            mock.patch.object(V1History, "_stage", seen if steady else stage),
-        ):
-            found = by_slot.apply(logits, *context)
-        assert found is logits
-        assert torch.equal(found.contiguous().view(torch.int32), expected.contiguous().view(torch.int32))
-        changed[0] |= not torch.equal(found, given)
+    given = chance.choice((wide[:, :VOCAB], wide[:, :VOCAB].contiguous()))
+    logits = given.clone(memory_format=torch.preserve_format)
+    with mock.patch.object(fused, "prepare", lambda device: whole):
+        expected = general.apply(logits.clone(), *context)
+    python = {} if name in UNRECORDED else {"process": None, "edit": None}  # nothing of the author's runs
+    if python:
+        assert by_slot._by_slot.recorded or not by_slot._admission.own.all.any()
+    steadily[0] += steady
+    with (
+        mock.patch.multiple(cls, **python) if python else mock.patch.object(fused, "few_for", lambda _: few),
+        mock.patch.object(V1History, "_stage", seen if steady else stage),
+    ):
+        found = by_slot.apply(logits, *context)
+    assert found is logits
+    assert torch.equal(found.contiguous().view(torch.int32), expected.contiguous().view(torch.int32))
+    changed[0] |= not torch.equal(found, given)
 
 def text(longest):
     ids = [chance.randrange(12) for _ in range(chance.randrange(1, longest))]
@@ -176,7 +173,6 @@ assert slow[0] == 0 < steadily[0]
 
 BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
-
 RULES = ("allowed-tokens", "min-p", "target-token", "temperature", "top-n-sigma", "truncation")
 SPARSE = ("dry", "logit-bias", "no-repeat-ngram", "ocr-ngram", "penalties")
 UNRECORDED = ("cite-from-prompt",)
@@ -191,12 +187,10 @@ CONDITIONAL = (
 
 
 def test_by_slot_a_batch_gets_what_its_rows_get_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    path = os.pathsep.join(filter(None, (str(BENCHMARKS), os.environ.get("PYTHONPATH"))))
-    monkeypatch.setenv("PYTHONPATH", path)
+    monkeypatch.syspath_prepend(BENCHMARKS)
     interpret(CODE, *((f"lpkit-{rule}",) for rule in (*RULES, *SPARSE, *ANSWERED, *UNRECORDED)))
 
 
 def test_by_slot_a_step_with_a_condition_edits_the_rows_at_which_it_acts(monkeypatch: pytest.MonkeyPatch) -> None:
-    path = os.pathsep.join(filter(None, (str(BENCHMARKS), os.environ.get("PYTHONPATH"))))
-    monkeypatch.setenv("PYTHONPATH", path)
+    monkeypatch.syspath_prepend(BENCHMARKS)
     interpret(CODE, *CONDITIONAL)
