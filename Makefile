@@ -110,8 +110,8 @@ demo: ## scaffold a plugin, install it, check it, list it
 test: $(VENV)/.installed ## run the suite without vLLM and without a GPU
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not broad and not deep and not gpu and not engine" $(PYTEST_OPTIONS)
 
-broad: $(VENV)/.installed ## run what `make test` leaves to .ci/run: all specimens by the long checks, pages followed word by word
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "broad and not deep" $(PYTEST_OPTIONS)
+broad: $(VENV)/.installed ## run the suite in full, as .ci/run does: all specimens, pages followed word by word
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not deep and not gpu and not engine" $(PYTEST_OPTIONS)
 
 quick: $(VENV)/.installed ## run the tests that a change can reach, nearest first, for a minute; QUICK names files, or --seconds
 	OMP_NUM_THREADS=1 $(TOOL) quick $(QUICK)
