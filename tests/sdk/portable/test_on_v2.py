@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
-import lpkit
 import pytest
 import torch
 from sdk_hosts import A_FEW_FRAMES, HOST_SYNCS, VOCAB, V2Host, bits, logits_of, memory_of, params, recorded_ops
@@ -125,22 +122,6 @@ class TestRows:
         host.add(0, params(add=-1.0), [1])
         host.flush()
         assert host.apply(torch.zeros(1, VOCAB), host.context([0]))[0, 0] == -1
-
-    def test_an_admit_that_raises_declines_that_request_and_says_so(self, caplog: pytest.LogCaptureFixture) -> None:
-        class Fragile(Add):
-            def admit(self, request: lpkit.Request) -> bool:
-                assert request.prompt_token_ids is None
-                if request.params.add == 13.0:
-                    raise RuntimeError("unlucky")
-                return super().admit(request)
-
-        host = V2Host(Fragile)
-        with caplog.at_level(logging.ERROR, logger="lpkit"):
-            assert not host.add(0, params(add=13.0), [1])
-        assert host.add(1, params(add=1.0), [1])
-        host.flush()
-        assert host.apply(torch.zeros(2, VOCAB), host.context([0, 1]))[:, 0].tolist() == [0, 1]
-        assert "unlucky" in caplog.text
 
     def test_at_either_stage_the_temperature_is_still_to_come(self) -> None:
         for cls in (Temper, TemperAtSampling):
