@@ -19,8 +19,8 @@ CHECKS = {check.code: check for check in all_checks()}
 SEEDS = range(20)
 FEW_SEEDS = range(1, 4)
 EACH_INTERFACE = ("v1+v2-TwoFaced", "portable-PortableMinP", "adapter-AdapterReplays")
-LONG = ("LP104", "LP219", "LP220", "LP221", "LP603", "LP808")
-"""Half of the time of a whole run: they take turns on correct processors, and `make matrix` runs all on all."""
+LONG = ("LP104", "LP109", "LP208", "LP219", "LP220", "LP221", "LP305", "LP504", "LP603", "LP808")
+"""Two thirds of the time of a whole run: they take turns on correct processors, and `make matrix` runs all on all."""
 FEW = {
     "adapter-AdapterReplays",
     "portable-PortableMinP",

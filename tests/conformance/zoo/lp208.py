@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import torch
 from lpkit import v2
 
@@ -11,20 +10,13 @@ from zoo.correct.v1 import Bias
 from zoo.registry import defect
 
 
-@defect("LP208", "keeps row numbers in bytes")
-class ByteRows(Bias):
+@defect("LP208", "a table for 512 requests")
+class TableOf512(Bias):
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
-        rows = np.array(list(self.rows), dtype=np.int64).astype(np.uint8)
-        for row, (where, bias) in zip(rows.tolist(), self.rows.values(), strict=True):
-            logits[row, where] += bias
-        return logits
-
-
-@defect("LP208", "row numbers modulo 512")
-class FiveHundredTwelveRows(Bias):
-    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        table = torch.zeros(512)
         for row, (where, bias) in self.rows.items():
-            logits[row & 511, where] += bias
+            table[row] = bias
+            logits[row, where] += table[row]
         return logits
 
 
