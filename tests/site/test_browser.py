@@ -8,7 +8,7 @@ from urllib.parse import unquote, urldefrag
 
 import pytest
 from playwright.sync_api import Page, expect
-from site_reader import SITE, Site
+from site_reader import SITE, VIEWPORTS, Site
 
 PAGES = sorted(path.parent.relative_to(SITE).as_posix() for path in SITE.rglob("index.html"))
 DARK = ["", "checks/LP202", "reference/cli", "reference/api/lpkit", "explanation/concepts", "start/tutorial"]
@@ -18,16 +18,16 @@ READ = """async () => {
   const images = [...document.images];
   images.forEach(image => { image.loading = 'eager' });
   await Promise.all(images.map(image => image.decode().catch(() => null)));
-  const wide = document.documentElement;
   return {
     links: [...document.querySelectorAll('a[href]')].map(link => link.href),
     anchors: [...document.querySelectorAll('[id]')].map(element => element.id),
     pictures: images.map(image => [image.src, image.naturalWidth]),
-    overflow: wide.scrollWidth - wide.clientWidth,
     background: getComputedStyle(document.body).backgroundColor,
     ink: getComputedStyle(document.body).color,
   };
 }"""
+
+OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
 def read(page: Page, address: str, name: str) -> dict[str, Any]:
@@ -36,10 +36,17 @@ def read(page: Page, address: str, name: str) -> dict[str, Any]:
     return found
 
 
-def test_every_link_leads_to_a_page_and_an_anchor_that_exist(site: Site, record_property: Any) -> None:
+def test_every_link_leads_to_a_page_and_an_anchor_that_exist_and_no_page_is_wider_than_its_window(site: Site) -> None:
     page = site.open().new_page()
-    pages = {("" if name == "." else f"{name}/"): read(page, site.address, name) for name in PAGES}
+    pages, too_wide = {}, []
+    for name in PAGES:
+        pages["" if name == "." else f"{name}/"] = read(page, site.address, name)
+        for width, viewport in VIEWPORTS.items():
+            page.set_viewport_size(viewport)
+            if over := page.evaluate(OVERFLOW):
+                too_wide.append(f"{name} on a {width}: {over} px")
     assert len(pages) > 100
+    assert not too_wide
     links = {(name, link) for name, found in pages.items() for link in found["links"] if link.startswith(site.address)}
     broken = []
     for name, link in sorted(links):
@@ -55,14 +62,6 @@ def test_every_link_leads_to_a_page_and_an_anchor_that_exist(site: Site, record_
     assert not broken
     assert len(pictures) > 15
     assert not [f"{name}: {source}" for name, source, width in pictures if not width]
-    assert not [f"{name or 'index'}: {found['overflow']} px" for name, found in pages.items() if found["overflow"] > 0]
-
-
-def test_no_page_is_wider_than_a_phone(site: Site) -> None:
-    page = site.open("phone").new_page()
-    found = {name: read(page, site.address, name) for name in PAGES}
-    assert not [f"{name}: {page['overflow']} px" for name, page in found.items() if page["overflow"] > 0]
-    assert not [source for page in found.values() for source, width in page["pictures"] if not width]
 
 
 @pytest.mark.parametrize("width", ["desktop", "phone"])
