@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, overload
+from typing import Any, Literal, NamedTuple, Protocol, overload
 
 import torch
 
@@ -30,38 +30,48 @@ class Masked(NamedTuple):
     forbidden: torch.Tensor
 
 
-@overload
-def processed_logits(
-    cls: type[Any],
-    parameters: Parameters | Sequence[Parameters | None] | None,
-    prompt: TokenIds | Sequence[TokenIds],
-    response: TokenIds | Sequence[TokenIds],
-    logits: torch.Tensor,
-    *,
-    sampling: Sampling | Sequence[Sampling | None] | None = None,
-    runner: Runner = "v2",
-    tokenizer: Any = None,
-    forbidden: Literal["raise"] = "raise",
-    chunk_bytes: int = CHUNK_BYTES,
-) -> torch.Tensor: ...
+class _Scored(Protocol):
+    """The type of both functions: a mask makes their result a pair."""
+
+    @overload
+    def __call__(
+        self,
+        cls: type[Any],
+        parameters: Parameters | Sequence[Parameters | None] | None,
+        prompt: TokenIds | Sequence[TokenIds],
+        response: TokenIds | Sequence[TokenIds],
+        logits: torch.Tensor,
+        *,
+        sampling: Sampling | Sequence[Sampling | None] | None = None,
+        runner: Runner = "v2",
+        tokenizer: Any = None,
+        forbidden: Literal["raise"] = "raise",
+        chunk_bytes: int = CHUNK_BYTES,
+    ) -> torch.Tensor: ...
+
+    @overload
+    def __call__(
+        self,
+        cls: type[Any],
+        parameters: Parameters | Sequence[Parameters | None] | None,
+        prompt: TokenIds | Sequence[TokenIds],
+        response: TokenIds | Sequence[TokenIds],
+        logits: torch.Tensor,
+        *,
+        sampling: Sampling | Sequence[Sampling | None] | None = None,
+        runner: Runner = "v2",
+        tokenizer: Any = None,
+        forbidden: Literal["mask"],
+        chunk_bytes: int = CHUNK_BYTES,
+    ) -> Masked: ...
 
 
-@overload
-def processed_logits(
-    cls: type[Any],
-    parameters: Parameters | Sequence[Parameters | None] | None,
-    prompt: TokenIds | Sequence[TokenIds],
-    response: TokenIds | Sequence[TokenIds],
-    logits: torch.Tensor,
-    *,
-    sampling: Sampling | Sequence[Sampling | None] | None = None,
-    runner: Runner = "v2",
-    tokenizer: Any = None,
-    forbidden: Literal["mask"],
-    chunk_bytes: int = CHUNK_BYTES,
-) -> Masked: ...
+def _scored(function: Any) -> _Scored:
+    typed: _Scored = function
+    return typed
 
 
+@_scored
 def processed_logits(
     cls: type[Any],
     parameters: Parameters | Sequence[Parameters | None] | None,
@@ -109,38 +119,7 @@ def processed_logits(
     return scorer.result(scorer.logits(), forbidden)
 
 
-@overload
-def processed_logprobs(
-    cls: type[Any],
-    parameters: Parameters | Sequence[Parameters | None] | None,
-    prompt: TokenIds | Sequence[TokenIds],
-    response: TokenIds | Sequence[TokenIds],
-    logits: torch.Tensor,
-    *,
-    sampling: Sampling | Sequence[Sampling | None] | None = None,
-    runner: Runner = "v2",
-    tokenizer: Any = None,
-    forbidden: Literal["raise"] = "raise",
-    chunk_bytes: int = CHUNK_BYTES,
-) -> torch.Tensor: ...
-
-
-@overload
-def processed_logprobs(
-    cls: type[Any],
-    parameters: Parameters | Sequence[Parameters | None] | None,
-    prompt: TokenIds | Sequence[TokenIds],
-    response: TokenIds | Sequence[TokenIds],
-    logits: torch.Tensor,
-    *,
-    sampling: Sampling | Sequence[Sampling | None] | None = None,
-    runner: Runner = "v2",
-    tokenizer: Any = None,
-    forbidden: Literal["mask"],
-    chunk_bytes: int = CHUNK_BYTES,
-) -> Masked: ...
-
-
+@_scored
 def processed_logprobs(
     cls: type[Any],
     parameters: Parameters | Sequence[Parameters | None] | None,
