@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from lpkit.sampling_params import SamplingParams
+from plugin_hosts import Asked, on_v1, on_v2
+from sdk_hosts import logits_of
 from shipped import PLUGINS, load, settings
 
 if sys.version_info >= (3, 11):
@@ -95,3 +98,9 @@ def test_the_readme_says_what_happens_when_greedy_when_masked_and_with_drafts(pl
     about = text[: text.index("## Use")]
     for subject in ("`temperature` 0", "masked", "speculative decoding"):
         assert subject in about, subject
+
+
+def test_a_request_that_does_not_ask_is_left_alone(plugin: Path) -> None:
+    logits, asked = logits_of(2), Asked({"other_plugins_key": 1}, [4, 5, 4], [1] * 70)
+    for applied in (on_v1, on_v2):
+        assert torch.equal(applied(load(plugin), logits, [asked, asked]), logits)

@@ -43,10 +43,6 @@ def test_a_row_of_which_nothing_would_be_left_stays_as_it_is() -> None:
     assert kept({"allowed_tokens": [3, 4]}, masked=tuple(range(5))) == list(range(5, VOCAB))
 
 
-def test_a_request_that_does_not_ask_is_left_alone() -> None:
-    assert kept({"other_plugins_key": 1}) == list(range(VOCAB))
-
-
 def test_a_token_outside_the_vocabulary_declines_the_request() -> None:
     assert kept({"allowed_tokens": [3, VOCAB]}) == list(range(VOCAB))
 

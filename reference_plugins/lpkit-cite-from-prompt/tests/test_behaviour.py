@@ -70,10 +70,6 @@ def test_a_prompt_without_token_ids_is_not_cited() -> None:
     assert boosts({"cite_boost": 2, "cite_next_boost": 2}, [5], prompt_ids=None) == {}
 
 
-def test_a_request_that_does_not_ask_is_left_alone() -> None:
-    assert boosts({"other_plugins_key": 1}, [5]) == {}
-
-
 @pytest.mark.parametrize(
     "extra_args",
     [

@@ -79,10 +79,6 @@ def test_a_very_long_repetition_costs_a_finite_penalty() -> None:
     assert math.isfinite(loss[4])
 
 
-def test_a_request_that_does_not_ask_is_left_alone() -> None:
-    assert penalties({"other_plugins_key": 1}, [1], [4, 5, 6, 4, 5]) == {}
-
-
 @pytest.mark.parametrize(
     "extra_args",
     [

@@ -65,10 +65,6 @@ def test_placeholders_in_the_output_do_no_harm() -> None:
     assert kept({"forced_sequence": [5, 6, 7]}, [5, -1]) == [7]
 
 
-def test_a_request_that_does_not_ask_is_left_alone() -> None:
-    assert kept({"other_plugins_key": 1}, []) == list(range(VOCAB))
-
-
 @pytest.mark.parametrize(
     "extra_args",
     [

@@ -38,10 +38,6 @@ def test_masked_tokens_stay_masked() -> None:
     assert change(args, logits) == [-math.inf] * 3 + [2.0] + [-math.inf] * 4
 
 
-def test_a_request_that_does_not_ask_is_left_alone() -> None:
-    assert change({"other_plugins_key": 1}) == [0.0] * VOCAB
-
-
 def test_a_token_outside_the_vocabulary_declines_the_request() -> None:
     assert change({"logit_bias_ids": [1, VOCAB], "logit_bias_values": [1, 1]}) == [0.0] * VOCAB
 

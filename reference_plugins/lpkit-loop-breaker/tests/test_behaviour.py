@@ -72,10 +72,6 @@ def test_the_prompt_does_not_count() -> None:
     assert changes(THRICE, [1, 2]) == {}
 
 
-def test_a_request_that_does_not_ask_is_left_alone() -> None:
-    assert changes({"other_plugins_key": 1}, [1] * 90) == {}
-
-
 @pytest.mark.parametrize(
     "extra_args",
     [{"loop_times": 1}, {"loop_tokens": 9}, {"loop_times": 3, "loop_penalty": 0.0}, {"loop_times": 3, "loop_ends": 2}],

@@ -55,10 +55,6 @@ def test_a_greedy_request_is_left_alone() -> None:
     assert kept({"min_p_threshold": 0.9}, temperature=0.0) == list(range(8))
 
 
-def test_a_request_that_does_not_ask_is_left_alone() -> None:
-    assert kept({"other_plugins_key": 1}) == list(range(8))
-
-
 @pytest.mark.parametrize(
     "extra_args",
     [

@@ -68,10 +68,6 @@ def test_the_last_token_left_may_be_repeated() -> None:
     assert banned({"no_repeat_ngram_size": 1}, [4], logits) == [4]
 
 
-def test_a_request_that_does_not_ask_is_left_alone() -> None:
-    assert banned({"other_plugins_key": 1}, [4, 4, 4]) == []
-
-
 @pytest.mark.parametrize(
     "extra_args",
     [

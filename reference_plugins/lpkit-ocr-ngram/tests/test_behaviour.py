@@ -61,10 +61,6 @@ def test_the_last_token_left_may_be_repeated() -> None:
     assert banned({"ngram_size": 2}, [4, 4], logits) == []
 
 
-def test_a_request_that_does_not_ask_is_left_alone() -> None:
-    assert banned({"other_plugins_key": 1}, [4, 4, 4]) == []
-
-
 @pytest.mark.parametrize(
     "extra_args",
     [

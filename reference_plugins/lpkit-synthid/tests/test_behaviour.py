@@ -56,10 +56,6 @@ def test_a_masked_token_stays_masked() -> None:
     assert torch.equal(changed(ASKED, [5], logits).isneginf(), logits.isneginf())
 
 
-def test_a_request_that_does_not_ask_is_left_alone() -> None:
-    assert not changed({"other_plugins_key": 1}, [1, 2, 3]).any()
-
-
 @pytest.mark.parametrize(
     "extra_args",
     [

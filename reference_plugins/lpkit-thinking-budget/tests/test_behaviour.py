@@ -83,10 +83,6 @@ def test_a_token_that_was_masked_before_is_not_forced() -> None:
     assert forced([4, 5], [1, 2, 3], masked=(7, 9)) == 6
 
 
-def test_a_request_that_does_not_ask_is_left_alone() -> None:
-    assert forced([4, 5], [1] * 9, {"other_plugins_key": 1}) is None
-
-
 @pytest.mark.parametrize(
     "change",
     [

@@ -54,10 +54,6 @@ def test_a_greedy_request_is_left_alone() -> None:
     assert kept({"top_n_sigma": 0.5}, temperature=0.0) == list(range(8))
 
 
-def test_a_request_that_does_not_ask_is_left_alone() -> None:
-    assert kept({"other_plugins_key": 1}) == list(range(8))
-
-
 @pytest.mark.parametrize(
     "extra_args", [{"top_n_sigma": -1}, {"top_n_sigma": "one"}, {"top_n_sigma": True}, {"top_n_sigmas": 1}]
 )

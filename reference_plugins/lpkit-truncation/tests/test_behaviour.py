@@ -72,10 +72,6 @@ def test_a_whole_keeps_everything(rule: str) -> None:
     assert by(rule, 1.0) == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_request_that_does_not_ask_is_left_alone() -> None:
-    assert kept({"other_plugins_key": 1}) == [0, 1, 2, 3, 4, 5]
-
-
 @pytest.mark.parametrize(
     "extra_args",
     [
