@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 import sys
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,17 +21,29 @@ from lpkit.interfaces.lookup import GROUP
 from lpkit_conformance.errors import ProjectError, UsageError
 from lpkit_conformance.settings.hosts import HOSTS
 
-KEYS = (
-    "cases",
-    "hosts",
-    "vocab_size",
-    "max_num_seqs",
-    "expected_failures",
-    "against",
-    "environment",
-    "model",
-    "tokenizer",
-)
+_LIST = ("a list", lambda value, _: isinstance(value, list))
+
+KEYS: dict[str, tuple[str, Callable[[Any, Path], bool]]] = {
+    "cases": _LIST,
+    "hosts": (
+        f"a list of {' and '.join(map(repr, HOSTS))}",
+        lambda value, _: isinstance(value, list) and value != [] and all(host in [*HOSTS] for host in value),
+    ),
+    "vocab_size": ("a multiple of 128", lambda value, _: type(value) is int and value > 0 and value % 128 == 0),
+    "max_num_seqs": ("a positive integer", lambda value, _: type(value) is int and value > 0),
+    "expected_failures": ("a table of code = reason", lambda value, _: isinstance(value, dict)),
+    "against": _LIST,
+    "environment": (
+        "a table of name = string",
+        lambda value, _: isinstance(value, dict) and all(isinstance(text, str) for text in value.values()),
+    ),
+    "model": ("a table", lambda value, _: isinstance(value, dict)),
+    "tokenizer": (
+        "a folder with tokenizer.json",
+        lambda value, folder: isinstance(value, str) and Path(folder, value).is_dir(),
+    ),
+}
+"""Settings: each is what the words say, if the function returns True for the value and the project's folder."""
 
 
 @dataclass(frozen=True)
@@ -121,22 +134,26 @@ def find(folder: Path) -> Project | None:
         raise ProjectError(f"{path} cannot be read: {error.strerror}") from None
     entry_points = _table(path, data, "project", "entry-points", GROUP)
     settings = _table(path, data, "tool", "lpkit")
-    for key in settings:
+    for key, value in settings.items():
         if key not in KEYS:
             raise ProjectError(f"{path}: [tool.lpkit] has an unknown key {key!r}", suggest(key, KEYS))
+        words, holds = KEYS[key]
+        if not holds(value, folder):
+            raise ProjectError(f"{path}: [tool.lpkit] {key} must be {words}, not {value!r}")
+    tokenizer = settings.get("tokenizer")
     return Project(
         folder,
         {str(name): str(value).split("[")[0].strip() for name, value in entry_points.items()},
-        tuple(_list(path, settings, "cases")),
-        _hosts(path, settings),
-        _size(path, settings, "vocab_size"),
-        _size(path, settings, "max_num_seqs"),
-        _expected(path, settings),
+        tuple(settings.get("cases", ())),
+        tuple(settings["hosts"]) if "hosts" in settings else None,
+        settings.get("vocab_size"),
+        settings.get("max_num_seqs"),
+        tuple(_expected(path, settings.get("expected_failures", {}))),
         str(_table(path, data, "project").get("name", "")),
-        tuple(_against(path, item) for item in _list(path, settings, "against")),
-        _environment(path, settings.get("environment", {})),
-        _table(path, settings, "model"),
-        _tokenizer(path, settings.get("tokenizer", "")),
+        tuple(_against(path, item) for item in settings.get("against", ())),
+        settings.get("environment", {}),
+        settings.get("model", {}),
+        str(Path(folder, tokenizer).resolve()) if tokenizer else "",
     )
 
 
@@ -168,48 +185,6 @@ def _table(path: Path, data: dict[str, Any], *keys: str) -> dict[str, Any]:
     return data
 
 
-def _list(path: Path, settings: dict[str, Any], key: str) -> list[Any]:
-    value = settings.get(key, [])
-    if not isinstance(value, list):
-        raise ProjectError(f"{path}: [tool.lpkit] {key} must be a list, not {type(value).__name__}")
-    return value
-
-
-def _hosts(path: Path, settings: dict[str, Any]) -> tuple[str, ...] | None:
-    if "hosts" not in settings:
-        return None
-    hosts = tuple(_list(path, settings, "hosts"))
-    wrong = [host for host in hosts if host not in HOSTS]
-    if wrong or not hosts:
-        known = " and ".join(f'"{host}"' for host in HOSTS)
-        raise ProjectError(f"{path}: [tool.lpkit] hosts must be of {known}, not {list(hosts)!r}")
-    return hosts
-
-
-def _size(path: Path, settings: dict[str, Any], key: str) -> int | None:
-    value = settings.get(key)
-    if value is None:
-        return None
-    if type(value) is not int or value < 1:
-        raise ProjectError(f"{path}: [tool.lpkit] {key} must be a positive integer, not {value!r}")
-    if key == "vocab_size" and value % 128:
-        raise ProjectError(f"{path}: [tool.lpkit] vocab_size must be a multiple of 128, not {value}")
-    return value
-
-
-def _environment(path: Path, value: object) -> dict[str, str]:
-    if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
-        raise ProjectError(f"{path}: [tool.lpkit] environment must be a table of name = string, not {value!r}")
-    return {str(name): text for name, text in value.items()}
-
-
-def _tokenizer(path: Path, value: object) -> str:
-    folder = path.parent / value if isinstance(value, str) else None
-    if folder is None or not folder.is_dir():
-        raise ProjectError(f"{path}: [tool.lpkit] tokenizer must be a folder with tokenizer.json, not {value!r}")
-    return str(folder.resolve()) if value else ""
-
-
 def _against(path: Path, value: object) -> Against:
     where = f"{path}: [tool.lpkit] against"
     if isinstance(value, str):
@@ -222,12 +197,8 @@ def _against(path: Path, value: object) -> Against:
     return Against(value["target"], value.get("case"))
 
 
-def _expected(path: Path, settings: dict[str, Any]) -> tuple[ExpectedFailure, ...]:
-    table = settings.get("expected_failures", {})
+def _expected(path: Path, table: dict[str, Any]) -> Iterator[ExpectedFailure]:
     where = f"{path}: [tool.lpkit.expected_failures]"
-    if not isinstance(table, dict):
-        raise ProjectError(f"{where} must be a table of code = reason")
-    found = []
     for code, value in table.items():
         until = None
         if isinstance(value, dict):
@@ -240,5 +211,4 @@ def _expected(path: Path, settings: dict[str, Any]) -> tuple[ExpectedFailure, ..
             value = value.get("reason")
         if not isinstance(value, str) or not value.strip():
             raise ProjectError(f"{where} {code} needs a reason")
-        found.append(ExpectedFailure(code.upper(), " ".join(value.split()), until))
-    return tuple(found)
+        yield ExpectedFailure(code.upper(), " ".join(value.split()), until)
