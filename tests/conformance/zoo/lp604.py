@@ -9,10 +9,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import lpkit
 import torch
 
-from zoo.bases import Dense, Simple
+from zoo.bases import Simple
 from zoo.correct.v1 import Bias
 from zoo.correct.v2 import V2MinP
 from zoo.registry import defect, sound
@@ -90,17 +89,6 @@ class DrawsAtImport(V2MinP):
     def apply_staged_writes(self) -> None:
         super().apply_staged_writes()
         self.log_floor -= DRAWN
-
-
-@defect("LP604", "the first of a set of words")
-class FirstOfASet(Dense):
-    # So many that two processes hardly ever agree by chance.
-    WORDS = frozenset(f"word {i}" for i in range(10_000))
-
-    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
-        first = int(next(iter(self.WORDS)).removeprefix("word "))
-        logits[:, 5] += self.amount[rows] * (1 + first)
-        return logits
 
 
 @defect("LP604", "sums weights in the order of a set of words")

@@ -36,18 +36,3 @@ class StagesUntilApply(V2Base):
         self.count = 0
         logits[:, 5] += self.per_row(ctx)
         return logits
-
-
-@defect("LP803", "counts the calls of apply as steps")
-class CallsAreSteps(Boost):
-    calls = 0
-
-    def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
-        if self.calls == 0:
-            super().apply(logits, ctx)
-        self.calls += 1
-        return logits
-
-    def apply_staged_writes(self) -> None:
-        super().apply_staged_writes()
-        self.calls = 0
