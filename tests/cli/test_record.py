@@ -15,14 +15,12 @@ def _record(*arguments: str) -> Result:
     return CliRunner().invoke(app, ["record", *arguments])
 
 
-def test_list_shows_every_workload_of_the_runner() -> None:
+def test_list_shows_every_workload() -> None:
     everything = _record("--list")
     assert everything.exit_code == 0
     assert [line.split()[0] for line in everything.output.splitlines()] == sorted(
         traces.names(), key=lambda name: everything.output.index(name)
     )
-    v2 = _record("--list", "--runner", "v2")
-    assert tuple(sorted(line.split()[0] for line in v2.output.splitlines())) == traces.names("v2")
 
 
 @pytest.mark.parametrize(
@@ -30,7 +28,6 @@ def test_list_shows_every_workload_of_the_runner() -> None:
     [
         ([], "name a workload, or pass --all; --list shows them"),
         (["curn"], "unknown workload 'curn'; there are v1_steady"),
-        (["v1_churn", "--runner", "v2"], "unknown workload 'v1_churn'; there are v2_steady"),
     ],
 )
 def test_a_workload_that_is_not_there_is_refused(arguments: list[str], said: str) -> None:

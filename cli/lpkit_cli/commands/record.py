@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,19 +15,11 @@ if TYPE_CHECKING:
     from lpkit_conformance.engine.recorded_workloads import RecordedWorkload
 
 
-class RunnerChoice(str, enum.Enum):
-    """vLLM's two model runners."""
-
-    v1 = "v1"
-    v2 = "v2"
-    all = "all"
-
-
 def record(
     workloads: Annotated[
-        list[str] | None, typer.Argument(metavar="[WORKLOAD]...", help="Workloads, e.g. churn or v2_churn.")
+        list[str] | None,
+        typer.Argument(metavar="[WORKLOAD]...", help="Workloads, e.g. churn, or v2_churn for one runner."),
     ] = None,
-    runner: Annotated[RunnerChoice, typer.Option("--runner", help="Record on this runner only.")] = RunnerChoice.all,
     every: Annotated[bool, typer.Option("--all", help="Record every workload.")] = False,
     output: Annotated[Path, typer.Option("--output-dir", "-o", help="Folder to write the traces to.")] = Path(),
     listing: Annotated[bool, typer.Option("--list", help="Show the workloads and exit.")] = False,
@@ -39,7 +30,7 @@ def record(
     """
     from lpkit_conformance.engine.recorded_workloads import WORKLOADS
 
-    recordable = [w for w in WORKLOADS.values() if runner is RunnerChoice.all or w.runner == runner.value]
+    recordable = [*WORKLOADS.values()]
     if listing:
         typer.echo("\n".join(f"{workload.trace_name:12}  {workload.summary}" for workload in recordable))
         return
