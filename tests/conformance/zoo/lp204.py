@@ -15,13 +15,6 @@ class MoveCopies(Clean):
         self.place(target, self.rows.get(source))
 
 
-@defect("LP204", "a one-way move from a plain row leaves the destination's entry")
-class PlainMoveIgnored(ByHand):
-    def move(self, source: int, target: int) -> None:
-        if source in self.rows:
-            self.rows[target] = self.rows.pop(source)
-
-
 @defect("LP204", "carries out the last one-way move of an update only")
 class LastMoveOnly(ByHand):
     def moves(self, update: BatchUpdate) -> None:
