@@ -227,16 +227,13 @@ _V2: list[tuple[Callable[[Lines], None], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("change", "said"), [*_FORM, *_MEANING], ids=lambda value: value if type(value) is str else "")
-def test_a_wrong_v1_line_is_refused(tmp_path: Path, change: Callable[[Lines], None], said: str) -> None:
-    lines = copy.deepcopy(V1)
-    change(lines)
-    assert _refused(tmp_path, _text(lines)).startswith(said)
-
-
-@pytest.mark.parametrize(("change", "said"), _V2, ids=lambda value: value if type(value) is str else "")
-def test_a_wrong_v2_line_is_refused(tmp_path: Path, change: Callable[[Lines], None], said: str) -> None:
-    lines = copy.deepcopy(V2)
+@pytest.mark.parametrize(
+    ("right", "change", "said"),
+    [*((V1, *wrong) for wrong in (*_FORM, *_MEANING)), *((V2, *wrong) for wrong in _V2)],
+    ids=lambda value: value if type(value) is str else "",
+)
+def test_a_wrong_line_is_refused(tmp_path: Path, right: Lines, change: Callable[[Lines], None], said: str) -> None:
+    lines = copy.deepcopy(right)
     change(lines)
     assert _refused(tmp_path, _text(lines)).startswith(said)
 

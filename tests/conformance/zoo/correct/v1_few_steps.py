@@ -6,11 +6,6 @@ from zoo.bases import AfterMarker, IfBest, IfPrompted, Late
 from zoo.registry import sound
 
 
-@sound("begins with the 30th token")
-class FromTheThirtieth(Late):
-    FIRST = 30
-
-
 @sound("acts on the first token only")
 class FirstTokenOnly(Late):
     def due(self, outputs: list[int]) -> bool:
