@@ -12,15 +12,21 @@ from lpkit_conformance.expectation.compare import Mismatch, compare
 from lpkit_conformance.expectation.solo import SoloRuns, solo_runs
 from lpkit_conformance.explanation.advice import cause, fix
 from lpkit_conformance.explanation.changes import MakeHost
-from lpkit_conformance.explanation.culprit import find_culprit
+from lpkit_conformance.explanation.culprit import find_culprit, find_raising
 from lpkit_conformance.explanation.experiments import Reproduction, blamed
-from lpkit_conformance.explanation.fault import editing_line
-from lpkit_conformance.explanation.findings import at_fault, cause_of, departure, raised, settings_of
+from lpkit_conformance.explanation.findings import (
+    at_fault,
+    cause_of,
+    departure,
+    editing_line,
+    raised,
+    readers_of,
+    settings_of,
+)
 from lpkit_conformance.explanation.hazards import SHORT, Hazard, fix_for, fix_for_exception, hazards
 from lpkit_conformance.explanation.picture import record_frames
 from lpkit_conformance.explanation.row_values import first_apart
 from lpkit_conformance.explanation.steps import RequestRow, rows_of
-from lpkit_conformance.explanation.styles import readers_of
 from lpkit_conformance.explanation.timeline import with_batch
 from lpkit_conformance.hosts import Observation, PluginError, default_host
 from lpkit_conformance.hosts.v2 import Manner
@@ -62,13 +68,27 @@ def verify(
         acted |= acted_alone
         rows += judged
         if trouble is not None:
-            finding, small = _finding(
-                subject, program, trouble, partial(_outcome, subject, program, make_host), make_host
-            )
-            raise Failed(replace(finding, fix=finding.fix or _fix(subject, small, finding, trouble, hazard)))
+            raise Failed(explained(subject, program, trouble, make_host, hazard))
     if not acted:
         raise NeverActive
     return f"{rows} rows"
+
+
+def explained(
+    subject: Subject,
+    program: Program,
+    trouble: Trouble,
+    make_host: MakeHost = default_host,
+    hazard: Hazard | None = None,
+    solo: SoloRuns | None = None,
+) -> Finding:
+    """Return the finding for the first trouble of a program; ``hazard``: see :func:`verify`.
+
+    ``solo``: the rows that are expected.
+    """
+    outcome = partial(_outcome, subject, program, make_host, solo=solo)
+    finding, small = _finding(subject, program, trouble, outcome, make_host)
+    return replace(finding, fix=finding.fix or _fix(subject, small, finding, trouble, hazard))
 
 
 def survive(subject: Subject, program: Program) -> None:
@@ -113,9 +133,11 @@ def _run(subject: Subject, program: Program, solo: SoloRuns, make_host: MakeHost
     return None, acted, judged
 
 
-def _outcome(subject: Subject, program: Program, make_host: MakeHost, ops: Sequence[Op]) -> Trouble | None:
+def _outcome(
+    subject: Subject, program: Program, make_host: MakeHost, ops: Sequence[Op], solo: SoloRuns | None = None
+) -> Trouble | None:
     """Return the first trouble when only these operations of the program are done."""
-    return _run(subject, replace(program, ops=tuple(ops)), solo_runs(subject), make_host)[0]
+    return _run(subject, replace(program, ops=tuple(ops)), solo or solo_runs(subject), make_host)[0]
 
 
 def _alike(first: Trouble, second: Trouble | None) -> bool:
@@ -156,11 +178,16 @@ def _evidence(subject: Subject, small: Program, trouble: Trouble, make_host: Mak
         finding = raised(subject.plugin.cls, trouble, operations)
         if not trouble.location:
             finding = replace(finding, location=at_fault(subject, trouble.method))
+        if trouble.method == "apply" and (state := find_raising(subject, small.ops, small.max_num_seqs, make_host)):
+            where = {**finding.where, "raised in": finding.location.rpartition("/")[2]}
+            line = state.line or finding.location
+            finding = replace(finding, where=where, cause=state.cause(""), fix="", location=line, state=state.name)
     else:
         differs = (trouble.step, trouble.request)
         finding = departure(trouble, {"program": small.name}, operations)
         finding = replace(finding, cause=cause_of(trouble, small.ops))
-        line = editing_line(subject, small.ops, small.max_num_seqs, trouble, make_host)
+        shows = partial(_shows, trouble)
+        line = editing_line(subject, small.ops, small.max_num_seqs, trouble.row, shows, make_host)
         culprit = find_culprit(subject, small.ops, small.max_num_seqs, trouble, make_host)
         apart = first_apart(subject, small.ops, small.max_num_seqs, trouble, make_host)
         finding = blamed(Reproduction(subject, make_host, small, finding, line, culprit, apart), _passes)
@@ -174,6 +201,10 @@ def _evidence(subject: Subject, small: Program, trouble: Trouble, make_host: Mak
     return with_batch(finding, subject, frames, small.ops, arguments, differs, rows=rows)
 
 
+def _shows(mismatch: Mismatch, seen: Observation) -> bool:
+    return seen.step == mismatch.step and mismatch.request in [row.request for row in seen.rows]
+
+
 def _passes(case: Reproduction) -> bool:
     return _outcome(case.subject, case.program, case.make_host, case.ops) is None
 
@@ -184,7 +215,8 @@ def _fix(subject: Subject, small: Program, finding: Finding, trouble: Trouble, h
     if not _alike(trouble, _outcome(subject, small, default_host, small.ops)):
         return "" if finding.exception else fix(hazard or "alone", readers[0])
     held = hazards(small.ops, subject.setup.interface, small.max_num_seqs)
-    return fix_for_exception(small.ops, held, hazard) if finding.exception else fix_for(held, hazard, readers)
+    unread = finding.exception and not finding.state
+    return fix_for_exception(small.ops, held, hazard) if unread else fix_for(held, hazard, readers)
 
 
 def scenario_of(subject: Subject, program: Program, make_host: MakeHost) -> dict[str, Any]:

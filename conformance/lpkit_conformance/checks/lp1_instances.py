@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 from lpkit.loading import CONSTRUCTORS
 
@@ -130,25 +129,14 @@ def _sharing(subject: Subject, finding: Finding) -> Finding:
     """Return the finding with what an instance changes in its class or modules, and where that is declared."""
     with subject.as_imported():
         host, owners = parts.default_host(subject, 8), list(module_state.owners(subject.plugin.cls))
-        before = [(owner, name, _size(value)) for owner in owners for name, value in vars(owner).items()]
         held = state.State.of(host.processor, owners).copied()
         with suppress(calls.PluginError):
             list(host.run((*mixed_arrivals(4), Step(2))))
         now = state.State.of(host.processor, owners)
-        for owner, name, size in before:
-            shown = f"{owner.__name__}.{name}"
-            if size != _size(vars(owner).get(name)) or not state.same(held.get(shown), now.get(shown)):
-                line = findings.declaration(owner, name)
-                return replace(finding, state=shown, location=line or finding.location)
+        for name, (owner, key) in held.places.items():
+            if not isinstance(owner, dict) and not state.same(held.get(name), now.get(name)):
+                return replace(finding, state=name, location=findings.declaration(owner, key) or finding.location)
     return finding
-
-
-def _size(value: Any) -> int:
-    """Return how much ``functools`` caches for a function, or its default values hold; 0 for anything else."""
-    if isinstance(value, module_state.CACHED):
-        return int(value.cache_info().currsize)
-    defaults = getattr(getattr(value, "__func__", value), "__defaults__", None) or ()
-    return sum(len(item) for item in defaults if isinstance(item, list | dict | set))
 
 
 class LP109(Check):

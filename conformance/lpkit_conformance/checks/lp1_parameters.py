@@ -45,7 +45,10 @@ def serve(subject: Subject, params: SamplingParams, variant: int | None = 0) -> 
 def changing(subject: Subject, params: SamplingParams, variant: int | None) -> str:
     """Return ``file:line`` of the author's line that changes the parameters of a request; empty if it is unknown."""
     host = lone_request(subject, params, variant)
-    return writes.last_write(host.driver, lambda: params.extra_args, lambda: list(host.run((Step(3),))))
+    wrote = writes.follow(
+        subject.plugin.cls, lambda: host, lambda: params.extra_args, lambda _: [*host.run((Step(3),))]
+    )
+    return str(wrote.last or "")
 
 
 def refused(

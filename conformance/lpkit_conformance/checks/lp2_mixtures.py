@@ -19,7 +19,6 @@ from lpkit_conformance.checks.lazily import (
     rules,
     solo,
     speculation,
-    styles,
     trace_picture,
 )
 from lpkit_conformance.explanation import advice
@@ -112,7 +111,7 @@ class LP220(Check):
                         finding = replace(findings.departure(mismatch, where), scenario=scenario)
                         if _set_apart_by_drafts(subject, host, seen, mismatch):
                             line = findings.at_fault(subject, "apply")
-                            fix = advice.fix("drafts", *styles.readers_of(subject))
+                            fix = advice.fix("drafts", *findings.readers_of(subject))
                             finding = replace(finding, fix=fix, location=line)
                         culprit = (mismatch.step, mismatch.request)
                         raise Failed(trace_picture.pictured(finding, subject, host, seen, culprit))
@@ -140,7 +139,7 @@ def _set_apart_by_drafts(
     before = (places.items() for step, places in host.places.items() if step <= mismatch.step)
     place = host.places[mismatch.step][mismatch.request]
     others = {name for items in before for name, at in items if at == place} - {mismatch.request}
-    return drafted and (not others or styles.style_of(subject.plugin.cls, subject.setup.host) != "raw")
+    return drafted and (not others or findings.style_of(subject.plugin.cls, subject.setup.host) != "raw")
 
 
 class LP231(LadderCheck):

@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 
 from lpkit_conformance.checks.base import EVERY_METHOD, Check
 from lpkit_conformance.checks.ladder import everyday, host_after, mixed_arrivals
-from lpkit_conformance.checks.lazily import Subject, acting, calls, compare, culprit, fault, parts, solo, stand, torch
+from lpkit_conformance.checks.lazily import Subject, acting, calls, compare, culprit, parts, solo, stand, torch, verify
 from lpkit_conformance.explanation import advice
-from lpkit_conformance.programs.generate import Arrive, Step
+from lpkit_conformance.programs.generate import Arrive, Step, program
 from lpkit_conformance.results import Failed, Finding, NeverActive, Skipped
 
 
@@ -98,10 +98,11 @@ class LP302(Check):
     requires = ("LP101", "LP301", "LP108")
 
     def run(self, subject: Subject) -> str | None:
-        ops = [Arrive("a", 0), Arrive("b", None), Arrive("c", None), Arrive("d", 1), Arrive("e", None), Step(4)]
+        arrivals = [Arrive("a", 0), Arrive("b", None), Arrive("c", None), Arrive("d", 1), Arrive("e", None)]
+        played = program("neighbours", arrivals, Step(4), max_num_seqs=subject.setup.max_num_seqs)
         runs = solo.solo_runs(subject)
         host = parts.default_host(subject, subject.setup.max_num_seqs)
-        seen = list(host.run(ops))
+        seen = list(host.run(played.ops))
         if not (runs.prepare(host.pool.requests) or acting.activity(subject).acts):
             raise NeverActive
         judged = 0
@@ -116,11 +117,13 @@ class LP302(Check):
                     continue  # the plugin acts on every request; that is its right
                 judged += 1
                 if not torch.equal(before, after):
-                    differs = compare.Mismatch(
-                        observation.step, row, item.request, item.position, 0, 0.0, 0.0, {}, "stray"
-                    )
-                    line = fault.editing_line(subject, ops, host.max_num_seqs, differs, parts.default_host)
-                    self._changed(before, after, {"request": item.request, "row": str(row)}, line)
+                    strangers = solo.SoloRuns(subject, strangers=True)
+                    strangers.prepare(host.pool.requests)
+                    stray = compare.compare(observation, strangers)
+                    assert stray is not None
+                    finding = verify.explained(subject, played, stray, solo=strangers)
+                    summary = f"the row of {finding.where['request']}, which does not use the plugin, was changed"
+                    raise Failed(replace(finding, summary=summary, fix=finding.fix if finding.state else ""))
         if not judged:
             raise Skipped("the plugin acts on every request")
         for standing in acting.activity(subject).standings():
@@ -128,22 +131,17 @@ class LP302(Check):
                 # As above: what the plugin does to a request alone, it may do to it in the batch.
                 if stance.variant is None and not stand.stand_at(subject, [stance]).acts:
                     judged += 1
-                    if not torch.equal(standing.logits[row], standing.after[row]):
-                        self._changed(standing.logits[row], standing.after[row], {"row": str(row)}, "")
+                    before, after = standing.logits[row], standing.after[row]
+                    if not torch.equal(before, after):
+                        token = int((before != after).to(torch.int8).argmax())
+                        raise Failed(
+                            "the row of a request, which does not use the plugin, was changed",
+                            {"row": str(row), "token id": str(token)},
+                            f"{float(before[token])!r}",
+                            f"{float(after[token])!r}",
+                            cause=advice.cause("stray"),
+                        )
         return f"{judged} rows"
-
-    @staticmethod
-    def _changed(before: torch.Tensor, after: torch.Tensor, where: dict[str, str], line: str) -> None:
-        token = int((before != after).to(torch.int8).argmax())
-        request = where.get("request", "a request")
-        raise Failed(
-            f"the row of {request}, which does not use the plugin, was changed",
-            {**where, "token id": str(token)},
-            f"{float(before[token])!r}",
-            f"{float(after[token])!r}",
-            cause=advice.cause("stray"),
-            location=line,
-        )
 
 
 FEW_CALLS = 4

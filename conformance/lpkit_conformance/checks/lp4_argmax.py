@@ -13,11 +13,11 @@ from lpkit_conformance.checks.lazily import (
     calls,
     changes,
     compare,
+    findings,
     odd_arguments,
     parts,
     solo,
     stand,
-    styles,
     torch,
 )
 from lpkit_conformance.checks.lp3_contract import ContractCheck, adversarial
@@ -152,7 +152,7 @@ class LP403(Check):
         try:
             return self._compared(subject)
         except Failed as failure:
-            style, lines = styles.style_of(subject.plugin.cls, V2), list[str]()
+            style, lines = findings.style_of(subject.plugin.cls, V2), list[str]()
             key, changed = "placeholders", changes.declaring_tokens(subject) if style == "adapter" else None
             if style == "portable":
                 key, changed = "no-prompt", changes.without_prompts(subject, lines)

@@ -148,7 +148,8 @@ class LP602(Check):
             own = " and a ".join(advice.fix(name, self.code) for name in changed)
             fix = f"draw from a {own} of your own, seeded from the request"
             cls = subject.plugin.cls
-            line = writes.first_writer(cls, lambda: parts.default_host(subject, size), state, ops)
+            wrote = writes.follow(cls, lambda: parts.default_host(subject, size), state, lambda host: [*host.run(ops)])
+            line = str(wrote.first or "")
             raise Failed(summary, expected="an unchanged state", got="a changed state", fix=fix, location=line)
         return None
 
@@ -180,7 +181,7 @@ class LP603(Check):
             {"objects held": " -> ".join(map(str, sizes[-3:])), "requests": f"{CHURN} between two measurements"},
             "no growth",
             f"{(sizes[-1] - sizes[-2]) / CHURN:.1f} objects per request",
-            cause=f"`{name}` grows" if name not in ("", culprit.CALLABLES) else "",
+            cause=f"`{name}` grows" if name not in ("", state.CALLABLES) else "",
             fix=advice.fix(whose, self.code),
             location=line,
         )
@@ -227,7 +228,11 @@ class LP603(Check):
         before = {name: size(name) for name in root.places}
         _churn(subject, host, 1)
         name = max(before, key=lambda name: size(name) - before[name])
-        line = writes.last_write(host.driver, partial(size, name), lambda: _churn(subject, host, 2, count=AT_ONCE))
+        grows = partial(size, name)
+        wrote = writes.follow(
+            type(host.processor), lambda: host, grows, lambda _: _churn(subject, host, 2, count=AT_ONCE)
+        )
+        line = str(wrote.last or "")
         return name if line else "", line
 
     @staticmethod

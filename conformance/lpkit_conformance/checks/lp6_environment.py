@@ -138,10 +138,9 @@ class LP605(Check):
         if not parted(first, jumping()) or parted(first, still(PAUSE if threads else 0.0)):
             raise Skipped("the plugin is not reproducible, which LP601 judges")
         name, line = parting_of(still, jumping)
-        got = "different logits when the clock jumps"
-        raise Failed(
-            Finding("the logits depend on the time of day", {}, "equal logits", got, location=line, state=name)
-        )
+        summary, got = "the logits depend on the time of day", "different logits when the clock jumps"
+        cause = advice.cause("clock", self.code)
+        raise Failed(Finding(summary, {}, "equal logits", got, cause=cause, location=line, state=name))
 
 
 class LP606(Check):

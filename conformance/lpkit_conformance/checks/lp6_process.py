@@ -65,13 +65,14 @@ class LP607(Check):
         cls, size = subject.plugin.cls, subject.setup.max_num_seqs
         with process_settings.settings_kept(), subject.as_imported():
             _neutral()
-            return writes.first_writer(
+            wrote = writes.follow(
                 cls,
                 lambda: parts.default_host(subject, size),
                 _state,
-                SERVED,
+                lambda host: [*host.run(SERVED)],
                 lambda: {**_state(), "grad mode": None},  # the engine itself turns gradients off in a call
             )
+            return str(wrote.first or "")
 
     def _judge(self, subject: Subject) -> None:
         left: list[dict[str, int]] = []

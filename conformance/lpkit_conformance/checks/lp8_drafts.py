@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from lpkit_conformance.checks.base import Check
-from lpkit_conformance.checks.lazily import Subject, distributions, speculation, styles, torch
+from lpkit_conformance.checks.lazily import Subject, distributions, findings, speculation, torch
 from lpkit_conformance.checks.lp8_v2 import REFUSES
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.results import Failed, NeverActive, Skipped
@@ -43,7 +43,7 @@ class LP809(Check):
         if speculation.speculating(subject) is None:
             raise Skipped(REFUSES)
         runs = speculation.Speculation(subject, max(RUNS // subject.setup.turn[1], FEWEST))
-        fix = advice.fix("drafts", styles.style_of(subject.plugin.cls, V2))
+        fix = advice.fix("drafts", findings.style_of(subject.plugin.cls, V2))
         texts = runs.with_drafts()
         without = runs.without(texts.token_ids)
         if not texts.acted:

@@ -27,10 +27,12 @@ class SoloRuns:
 
     Args:
         subject: the plugin.
+        strangers: True if only rows of requests that do not use it are expected.
     """
 
-    def __init__(self, subject: Subject) -> None:
+    def __init__(self, subject: Subject, strangers: bool = False) -> None:
         self._subject = subject
+        self._strangers = strangers
         self._rows: dict[tuple[Arrive, Arrive | None], dict[int, torch.Tensor]] = {}
         self._changed: set[tuple[Arrive, Arrive | None]] = set()
         self._current: dict[str, tuple[Arrive, Arrive | None]] = {}
@@ -60,7 +62,10 @@ class SoloRuns:
 
     def expected(self, request: str, position: int) -> torch.Tensor | None:
         """The row ``[vocab]`` of a request with ``position`` tokens; None if it never got that far."""
-        return self._rows.get(self._current[request], {}).get(position) if request in self._current else None
+        key = self._current.get(request)
+        if key is None or (self._strangers and key[0].variant is not None):
+            return None
+        return self._rows.get(key, {}).get(position)
 
     def _alone(self, active: ActiveRequest, key: tuple[Arrive, Arrive | None], count: int) -> dict[int, torch.Tensor]:
         """The processed row at each of the next ``count`` positions of a request that has an instance to itself."""

@@ -91,6 +91,18 @@ def with_first_lists(make_host: MakeHost) -> MakeHost:
     return make
 
 
+def sparing_buffers(make_host: MakeHost) -> MakeHost:
+    """Return the same host of V2, which leaves tensors of lengths as they are when it replaces them."""
+
+    def make(subject: Subject, max_num_seqs: int) -> Host:
+        host = make_host(subject, max_num_seqs)
+        assert isinstance(host.driver, V2Driver)
+        host.driver.slots.prompt_len.poison = host.driver.slots.prefill_len.poison = False
+        return host
+
+    return make
+
+
 def blank_slots(make_host: MakeHost) -> MakeHost:
     """Return the same host of V2, on which ``add_request`` finds no token ids of an earlier request."""
 
@@ -168,29 +180,16 @@ def with_own_parameters(ops: Sequence[Op]) -> list[Op]:
     return [replace(op, twin_of=None) if isinstance(op, Arrive) else op for op in ops]
 
 
-def beside_others(subject: Subject, ops: Sequence[Op], request: str) -> tuple[tuple[str, ...], list[list[Op]]]:
-    """Return the arguments that a request shares with its only neighbour, and the programs beside other neighbours.
+def with_equal_lengths(subject: Subject, ops: Sequence[Op]) -> list[Op]:
+    """Return the operations with different values for all requests, whose lists are equally long; empty if none fit."""
 
-    Each program has a relative of the case for the neighbour that lacks some of these values. There is none unless all
-    that happens is that two requests arrive and get tokens.
-    """
-    arrivals = {op.request: op for op in ops if isinstance(op, Arrive) and op.variant is not None and not op.twin_of}
-    judged = arrivals.pop(request, None)
-    if judged is None or len(arrivals) != 1 or not all(isinstance(op, Arrive | Step) for op in ops):
-        return (), []
-    (other,) = arrivals.values()
-    values = [_arguments(case.fields) for case in subject.cases]
-    first, second = (values[(arrived.variant or 0) % len(values)] for arrived in (judged, other))
-    shared = first & second
-    programs = [
-        [replace(op, variant=nth) if op is other else op for op in ops]
-        for nth, given in enumerate(values)
-        if shared - given
-    ]
-    return tuple(sorted(name for name, _ in shared)), programs
+    def lengths(fields: Mapping[str, Any]) -> dict[str, int]:
+        values = {**fields, **(fields.get("extra_args") or {})}
+        return {name: len(value) for name, value in values.items() if isinstance(value, list)}
 
-
-def _arguments(fields: Mapping[str, Any]) -> set[tuple[str, str]]:
-    """Return names and values, with the entries of ``extra_args`` in its place."""
-    given = {**fields, **(fields.get("extra_args") or {})}
-    return {(name, repr(value)) for name, value in given.items() if name != "extra_args"}
+    given = [lengths(case.fields) for case in subject.cases]
+    alike = max(([nth for nth, other in enumerate(given) if other == one] for one in given if one), key=len, default=[])
+    users = [op for op in ops if isinstance(op, Arrive) and op.variant is not None and not op.twin_of]
+    if not 1 < len(users) <= len(alike):
+        return []
+    return [replace(op, variant=alike[users.index(op)]) if op in users else op for op in ops]

@@ -10,21 +10,22 @@ from typing import Final
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.explanation.changes import (
     MakeHost,
-    beside_others,
     blank_slots,
     declaring_tokens,
     hiding_outputs,
     keeping_objects,
+    sparing_buffers,
+    with_equal_lengths,
     with_first_lists,
     with_own_parameters,
     with_swaps_apart,
     without_drafts,
 )
-from lpkit_conformance.explanation.culprit import Culprit
-from lpkit_conformance.explanation.findings import declaration, method_location
+from lpkit_conformance.explanation.findings import Style, assignment, declaration, method_location, readers_of, style_of
 from lpkit_conformance.explanation.hazards import CHANGES, Hazard, hazards
 from lpkit_conformance.explanation.row_values import Apart
-from lpkit_conformance.explanation.styles import Style, readers_of, style_of
+from lpkit_conformance.explanation.scenes import Culprit
+from lpkit_conformance.hosts.v2 import V2Driver
 from lpkit_conformance.programs.generate import Finish, Op, Program
 from lpkit_conformance.results import Finding
 from lpkit_conformance.settings.hosts import HOSTS
@@ -67,11 +68,6 @@ class Reproduction:
     def hazards(self) -> set[Hazard]:
         return hazards(self.ops, self.interface, self.program.max_num_seqs)
 
-    @cached_property
-    def neighbours(self) -> tuple[tuple[str, ...], list[list[Op]]]:
-        """The arguments that the request shares with its neighbour, and programs with other neighbours."""
-        return beside_others(self.subject, self.ops, self.finding.where["request"])
-
     def doing(self, *programs: Sequence[Op]) -> list[Reproduction]:
         """Return the same with each of these programs; an empty one is none."""
         return [replace(self, program=replace(self.program, ops=tuple(ops))) for ops in programs if ops]
@@ -86,7 +82,7 @@ class Experiment:
         applies: True if the failure may have this cause.
         change: the failure with one thing changed in its subject, host or operations. All of these runs must pass, and
             there must be one. None: nothing needs to be run.
-        line: ``file:line`` at fault, unless it is that of state; empty if the experiment does not tell.
+        blames: ``file:line`` at fault, unless other state is, and the name of the state; empty where it tells none.
         alone: True if the row of the solo run is the wrong one: the finding's sides change, and no state is at fault.
     """
 
@@ -94,13 +90,23 @@ class Experiment:
     change: Callable[[Reproduction], Sequence[Reproduction]] | None = None
     cause: str = ""
     fix: str = ""
-    line: Callable[[Reproduction], str] = lambda case: ""
+    blames: Callable[[Reproduction], tuple[str, str]] = lambda case: ("", "")
     alone: bool = False
 
 
-def _reported(case: Reproduction) -> str:
+def _reported(case: Reproduction) -> tuple[str, str]:
     """Return the method that gets new requests, or what the author wrote for it."""
-    return method_location(case.subject.plugin.cls, HOSTS[case.subject.setup.host].told_by)
+    return method_location(case.subject.plugin.cls, HOSTS[case.subject.setup.host].told_by), ""
+
+
+def _kept_buffer(case: Reproduction) -> tuple[str, str]:
+    """Return the attribute that holds a tensor of the engine's."""
+    host = case.make_host(case.subject, case.program.max_num_seqs)
+    assert isinstance(host.driver, V2Driver)
+    slots = host.driver.slots
+    tensors = slots.prompt_len.gpu, slots.prefill_len.gpu
+    name = next((name for name, value in vars(host.processor).items() if any(value is item for item in tensors)), "")
+    return assignment(case.subject.plugin.cls, name), f"self.{name}" * bool(name)
 
 
 def _declaring_tokens(case: Reproduction) -> list[Reproduction]:
@@ -124,7 +130,7 @@ EXPERIMENTS: Final = (
         fix="placeholders",
         applies=lambda case: case.style == "adapter",
         change=_declaring_tokens,
-        line=lambda case: declaration(case.subject.plugin.cls, "history"),
+        blames=lambda case: (declaration(case.subject.plugin.cls, "history"), ""),
     ),
     Experiment(
         cause="by-address",
@@ -137,21 +143,27 @@ EXPERIMENTS: Final = (
         fix="too-early",
         applies=lambda case: case.style == "raw" and case.interface == V2,
         change=lambda case: [replace(case, make_host=blank_slots(case.make_host))],
-        line=_reported,
+        blames=_reported,
+    ),
+    Experiment(
+        cause="kept-buffer",
+        fix="kept-buffer",
+        applies=lambda case: case.style == "raw" and case.interface == V2,
+        change=lambda case: [replace(case, make_host=sparing_buffers(case.make_host))],
+        blames=_kept_buffer,
     ),
     Experiment(
         cause="prefill-as-prompt",
         fix="prefill-as-prompt",
         applies=lambda case: case.style == "raw" and case.interface == V2 and "resume" in case.hazards,
         change=lambda case: [replace(case, make_host=hiding_outputs(case.make_host))],
-        line=_reported,
+        blames=_reported,
     ),
     Experiment(
-        cause="same-arguments",
-        fix="same-arguments",
-        applies=lambda case: case.neighbours[0],
-        change=lambda case: case.doing(*case.neighbours[1]),
-        line=_reported,
+        cause="padding",
+        fix="padding",
+        applies=lambda case: not case.culprit and case.style == "portable",
+        change=lambda case: case.doing(with_equal_lengths(case.subject, case.ops)),
     ),
     Experiment(
         cause="same-object",
@@ -181,7 +193,7 @@ def blamed(case: Reproduction, passes: Callable[[Reproduction], bool]) -> Findin
     """Return the finding with the line at fault, and with cause and fix where an experiment proves them."""
     proven = next((experiment for experiment in EXPERIMENTS if _proven(experiment, case, passes)), None)
     finding, culprit, readers = case.finding, case.culprit, readers_of(case.subject)
-    line = proven.line(case) if proven else ""
+    line, state = proven.blames(case) if proven else ("", "")
     causes = []
     apart = case.apart
     if apart is not None and apart.kind == "asked" and not (culprit and "[" in culprit.name):
@@ -192,14 +204,16 @@ def blamed(case: Reproduction, passes: Callable[[Reproduction], bool]) -> Findin
         if not (proven and proven.alone):
             causes.append(culprit.cause(finding.where["request"]))
         finding = replace(finding, state=culprit.name)
-        if culprit.common and culprit.holder:
-            finding = replace(finding, fix=advice.fix("common", *readers).replace("{name}", culprit.name))
+        key = "cache" if culprit.how == "carried" else "common" if culprit.common and culprit.holder else ""
+        if key:
+            finding = replace(finding, fix=advice.fix(key, *readers).replace("{name}", culprit.name))
     elif apart is not None:
         line, causes = line or apart.line, [apart.cause]
-        finding = replace(finding, state=apart.name if apart.kind == "read" else "")
+        finding = replace(finding, state=apart.name if apart.kind in ("read", "held") else "")
+        if apart.kind == "held":
+            finding = replace(finding, fix=advice.fix("scratch").replace("{name}", apart.name))
     if proven is not None and proven.cause:
-        arguments = ", ".join(f"`{name}`" for name in case.neighbours[0])
-        causes.append(advice.cause(proven.cause).replace("{arguments}", arguments))
+        causes.append(advice.cause(proven.cause))
     if proven is not None and proven.alone:
         summary = (
             f"request {finding.where['request']} does not follow its output: it got other logits once it had resumed"
@@ -207,7 +221,8 @@ def blamed(case: Reproduction, passes: Callable[[Reproduction], bool]) -> Findin
         finding = replace(finding, summary=summary, expected=finding.got, got=finding.expected)
     if proven is not None and proven.fix:
         finding = replace(finding, fix=advice.fix(proven.fix, *readers))
-    return replace(finding, location=line or case.line, cause="; ".join(causes) or finding.cause)
+    cause = "; ".join(causes) or finding.cause
+    return replace(finding, location=line or case.line, cause=cause, state=finding.state or state)
 
 
 def _proven(experiment: Experiment, case: Reproduction, passes: Callable[[Reproduction], bool]) -> bool:

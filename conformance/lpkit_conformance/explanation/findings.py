@@ -6,10 +6,11 @@ import ast
 import contextlib
 import functools
 import inspect
+import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -17,12 +18,14 @@ from lpkit_conformance.activity.search import EARLY
 from lpkit_conformance.expectation.compare import Mismatch
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.explanation.exceptions import read
-from lpkit_conformance.hosts import PluginError, default_host, drive
+from lpkit_conformance.explanation.writes import Writes
+from lpkit_conformance.hosts import Host, Observation, PluginError, default_host, drive
 from lpkit_conformance.instruments.author_lines import is_authors
 from lpkit_conformance.instruments.edits import NoteEdits
 from lpkit_conformance.instruments.trails import definition
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Preempt, Step, Swap
 from lpkit_conformance.results import Finding
+from lpkit_conformance.settings.hosts import HOSTS
 from lpkit_conformance.subject.subject import Subject
 
 
@@ -124,7 +127,12 @@ def method_location(cls: Any, name: str) -> str:
 
 def at_fault(subject: Subject, name: str) -> str:
     """``file:line`` of the author's method; for ``apply``, of the line that edits a row of the first case."""
-    line = (_editing_line(subject) or callable_of(subject)[1]) if name == "apply" else ""
+    line = ""
+    if name == "apply":
+        with contextlib.suppress(Exception):  # whatever the plugin raises: a line is being looked for
+            alone = [Arrive("a", 0), Step(EARLY)]
+            line = editing_line(subject, alone, 1, 0, lambda seen: not torch.equal(seen.before, seen.after))
+        line = line or callable_of(subject)[1]
     return line or _only_statement(subject.plugin.cls, name) or method_location(subject.plugin.cls, name)
 
 
@@ -148,23 +156,44 @@ def declaration(owner: Any, name: str) -> str:
     return ""
 
 
-def _editing_line(subject: Subject) -> str:
-    """``file:line`` of the last edit of a lone request's row in its first step with one; empty if it has none soon."""
-    line = ""
+def assignment(cls: Any, name: str) -> str:
+    """``file:line`` of the constructor's line that sets an attribute."""
+    file, _, first = own_line(cls, "__init__").rpartition(":")
+    lines = inspect.getsourcelines(inspect.unwrap(cls.__init__))[0] if file else []
+    sets = re.compile(rf"self\.{name}\b[^=]*=(?!=)")
+    return next((f"{file}:{int(first) + n}" for n, text in enumerate(lines) if sets.search(text)), "")
+
+
+def editing_line(
+    subject: Subject,
+    ops: Sequence[Op],
+    max_num_seqs: int,
+    row: int,
+    ends: Callable[[Observation], bool],
+    make_host: Callable[[Subject, int], Host] = default_host,
+) -> str:
+    """Return ``file:line`` of the author's statement that edited a row of the call at which the operations end.
+
+    For a row that came back unchanged, the last statement that wrote to logits at all, or else the last line of
+    ``apply`` that ran. Empty if the operations do not end.
+    """
+    notes: list[NoteEdits] = []
+    writes = Writes(subject.plugin.cls)
 
     @contextlib.contextmanager
     def watch(method: str, args: tuple[Any, ...]) -> Iterator[None]:
-        nonlocal line
-        with NoteEdits(args[0], 0) if method == "apply" else contextlib.nullcontext() as notes:
+        if method != "apply":
             yield
-        line = notes.line if notes else line
+            return
+        notes.append(NoteEdits(args[0], row))
+        with notes[-1], writes.around(method, args, lambda: None):
+            yield
 
-    with contextlib.suppress(Exception):  # whatever the plugin raises: a line is being looked for
-        host = default_host(subject, 1)
+    with contextlib.suppress(PluginError):
+        host = make_host(subject, max_num_seqs)
         with host.driver.watched(watch):
-            for seen in host.run([Arrive("a", 0), Step(EARLY)]):
-                if not torch.equal(seen.before, seen.after):
-                    return line
+            if any(map(ends, host.run(ops))):
+                return notes[-1].line or str(writes.ran or "") if notes else ""
     return ""
 
 
@@ -193,3 +222,21 @@ def own_line(cls: Any, name: str) -> str:
         return f"{path}:{inspect.getsourcelines(method)[1]}" if is_authors(str(path)) else ""
     except (AttributeError, OSError, TypeError):
         return ""
+
+
+Style = Literal["raw", "portable", "adapter"]
+"""One of vLLM's interfaces, ``lpkit.LogitsProcessor``, or a callable per request."""
+
+
+def style_of(cls: Any, host: str) -> Style:
+    """Return what the author wrote: the bookkeeping of this host, or what lpkit or vLLM calls from its own."""
+    if own_line(cls, HOSTS[host].told_by):
+        return "raw"
+    if own_line(cls, "new_req_logits_processor"):
+        return "adapter"
+    return "portable" if any(own_line(cls, name) for name in ("process", "edit", "admit")) else "raw"
+
+
+def readers_of(subject: Subject) -> tuple[str, ...]:
+    """Return the groups of fixes for the plugin's author: in words of the style, else of the interface."""
+    return style_of(subject.plugin.cls, subject.setup.host), subject.setup.interface

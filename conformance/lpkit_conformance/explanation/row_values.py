@@ -42,13 +42,13 @@ class Apart(NamedTuple):
 
     Attributes:
         kind: a condition that asks data of the author's and is answered otherwise, any other condition, a look-up in an
-            attribute, or a variable.
+            attribute, a whole attribute, or a variable.
         line: ``file:line`` of the statement.
         name: of the data that it asks or looks up, or of the variable that it sets; empty for other conditions.
         here, alone: the values in short; empty if they are long.
     """
 
-    kind: Literal["asked", "way", "read", "set"]
+    kind: Literal["asked", "way", "read", "held", "set"]
     line: str
     name: str
     here: str = ""
@@ -88,8 +88,8 @@ def first_apart(
         trails = []
         host = make_host(subject, max_num_seqs)
         trails.append(_followed(host, ops, mismatch.request, mismatch.step, mismatch.row))
-        arrived = host.pool.requests[mismatch.request].arrived
-        steps = mismatch.position - arrived.prompt_len + 1
+        active = host.pool.requests[mismatch.request]
+        arrived, steps = active.arrived, active.steps_to(mismatch.position)
         trails.append(_followed(make_host(subject, max_num_seqs), [arrived, Step(steps)], mismatch.request, steps, 0))
         found = next(filter(None, (_first(here, alone) for here, alone in zip(*trails, strict=True))), None)
         column = getattr(host.processor, found.name.removeprefix("self."), None) if found else None
@@ -98,7 +98,7 @@ def first_apart(
             again = make_host(subject, max_num_seqs)
             with subject.as_imported(), again.driver.watched(partial(writes.around, value=lambda: None)):
                 list(again.run(ops))
-            found = found._replace(line=writes.line or found.line)
+            found = found._replace(line=str(writes.line or found.line))
         return found
     return None
 
@@ -113,9 +113,9 @@ def _followed(host: Host, ops: Sequence[Op], name: str, step: int, row: int) -> 
         active = host.pool.requests.get(name)
         noted, into = None, entry
         if method == "apply" and host.step == step:
-            noted, into = _noting(partial(_row_in, args[0][row].clone(), row)), edit
+            noted, into = _noting(partial(_row_in, args[0][row].clone(), row), host.max_num_seqs), edit
         elif method != "apply" and active is not None and not entry:
-            noted = _noting(partial(_entry_in, active.request.params))
+            noted = _noting(partial(_entry_in, active.request.params), host.max_num_seqs)
         followed: AbstractContextManager[list[Seen]] = trail(noted) if noted else nullcontext([])
         with followed as seen:
             yield
@@ -128,28 +128,84 @@ def _followed(host: Host, ops: Sequence[Op], name: str, step: int, row: int) -> 
     return entry, edit
 
 
-def _noting(place_in: Callable[[FrameType], _Place | None]) -> Callable[[FrameType, dict[str, Any]], Values | None]:
-    """Return what a trail notes of the request; functions that get other requests, or none, are left out."""
+def _noting(
+    place_in: Callable[[FrameType], _Place | None], size: int
+) -> Callable[[FrameType, dict[str, Any]], Values | None]:
+    """Return what a trail notes of the request; functions that get other requests, or none, are left out.
+
+    ``size``: of a batch; what has an entry for each of its rows or slots is not compared as a whole.
+    """
     places: dict[FrameType, _Place | None] = {}
+    begun: dict[FrameType, dict[str, int]] = {}
 
     def place_of(frame: FrameType | None) -> _Place | None:
         if frame is None or not is_authors(frame.f_code.co_filename):
             return None
         if frame not in places:
-            places[frame] = place_in(frame) or (None if _gets_rows(frame) else place_of(frame.f_back))
+            caller = None if _gets_rows(frame) else place_of(frame.f_back)
+            loop = _row_loop(frame.f_back, caller) if frame.f_back and caller else None
+            places[frame] = place_in(frame) or (None if loop and not loop.own else caller)
         return places[frame]
 
     def noted(frame: FrameType, returned: dict[str, Any]) -> Values | None:
         place = place_of(frame)
-        if place is None:
+        loop = _row_loop(frame, place) if place else None
+        if place is None or (loop and not loop.own):
             return None
         values, read = {**frame.f_locals, **returned}, {}
+        if loop:  # what the last round has left is not the row's
+            if loop.begins:
+                begun[frame] = {name: id(value) for name, value in values.items()}
+            values = {name: value for name, value in values.items() if id(value) != begun[frame].get(name)}
+        alone = place.row < 0 or loop is not None
         for text, code in _reads(frame.f_code.co_filename, frame.f_lineno):
             with contextlib.suppress(Exception):  # what the line itself will raise
-                read[text] = eval(code, frame.f_globals, frame.f_locals)
-        return _parts(values, place), _parts(read, place)
+                value = eval(code, frame.f_globals, frame.f_locals)
+                if "[" in text or _of_row(value, place, alone, size):
+                    read[text] = value
+        return _parts(values, place, alone), _parts(read, place, alone)
 
     return noted
+
+
+class _RowLoop(NamedTuple):
+    """A round of a loop over rows: True if it is that of the request's row, and if it begins."""
+
+    own: bool
+    begins: bool
+
+
+def _row_loop(frame: FrameType, place: _Place) -> _RowLoop | None:
+    """Return the round of the innermost loop over rows that a function is in; None if it is in none."""
+    line, values = frame.f_lineno, frame.f_locals
+    for loop, rows, row in reversed(_row_loops(frame.f_code.co_filename)):
+        inside = loop.lineno <= line <= (loop.end_lineno or 0)
+        if inside and getattr(values.get(rows), "ndim", 0) == 2 and len(values[rows]) == place.rows:
+            return _RowLoop(line > loop.lineno and values.get(row) == place.row, line == loop.body[0].lineno)
+    return None
+
+
+@cache
+def _row_loops(file: str) -> list[tuple[ast.For, str, str]]:
+    """Return the loops that index something by a variable of theirs, with both names."""
+    loops = [node for node in ast.walk(ast.parse("".join(linecache.getlines(file)))) if isinstance(node, ast.For)]
+    found = []
+    for loop in loops:
+        variables = {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
+        for node in ast.walk(loop):
+            if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
+                first = node.slice.elts[0] if isinstance(node.slice, ast.Tuple) and node.slice.elts else node.slice
+                if isinstance(first, ast.Name) and first.id in variables:
+                    found.append((loop, node.value.id, first.id))
+    return found
+
+
+def _of_row(value: Any, place: _Place, alone: bool, size: int) -> bool:
+    """Return True if the whole of an attribute, or its part for the row, is the same when the request is alone."""
+    if isinstance(value, torch.Tensor) and not alone:
+        return value.is_floating_point() and value.ndim > 0 and len(value) == place.rows
+    sized = isinstance(value, list | torch.Tensor) and getattr(value, "ndim", 1) > 0 and len(value) in (size, size + 1)
+    return alone and not sized and not isinstance(value, dict)
 
 
 def _arguments(frame: FrameType) -> list[Any]:
@@ -185,8 +241,8 @@ def _entry_in(params: Any, frame: FrameType) -> _Place | None:
     return _Place(-1, -1) if any(value is params for value in given) else None
 
 
-def _parts(values: Mapping[str, Any], place: _Place) -> dict[str, Any]:
-    """Return what is the request's of each value, and can be compared."""
+def _parts(values: Mapping[str, Any], place: _Place, alone: bool) -> dict[str, Any]:
+    """Return what is the request's of each value, and can be compared; ``alone``: the code is for its row alone."""
     if place.rows < 0:
         return {}
     found = {}
@@ -194,23 +250,32 @@ def _parts(values: Mapping[str, Any], place: _Place) -> dict[str, Any]:
         if isinstance(value, torch.Tensor):
             whole = place.row < 0 or value.ndim == 0 or len(value) != place.rows
             part = value.clone() if whole else value[place.row].clone()
-            if not whole and part.ndim and not part.is_floating_point() and part.dtype != torch.bool:
+            if not whole and part.numel() > 1 and not part.is_floating_point() and part.dtype != torch.bool:
                 continue  # token ids, behind which a buffer may hold those of others
             placed = not (whole or value.is_floating_point()) and value.tolist() in place.places
             found[name] = _Placed(part) if placed else part
-        elif isinstance(value, float) or (place.row < 0 and type(value) in PLAIN):
+        elif isinstance(value, float) or (alone and _is_plain(value)):
             found[name] = copy.deepcopy(value)
     return found
 
 
+def _is_plain(value: Any) -> bool:
+    parts = [*value.items()] if isinstance(value, dict) else value if isinstance(value, list | tuple | set) else ()
+    return type(value) in PLAIN and all(map(_is_plain, parts))
+
+
 @cache
 def _reads(file: str, line: int) -> list[tuple[str, Any]]:
-    """Return the name and the code of each look-up in an attribute of the instance in a line of one statement."""
+    """Return text and code of what a line of one statement reads of the instance: look-ups, and whole attributes."""
     with contextlib.suppress(SyntaxError):
-        nodes = [node for node in ast.walk(parsed(file, line)) if isinstance(node, ast.Subscript)]
-        nodes = [node for node in nodes if isinstance(node.ctx, ast.Load) and only_looks(node)]
-        kept = [node for node in nodes if isinstance(node.value, ast.Attribute) and _of_instance(node.value)]
-        return [(ast.unparse(node.value), compile(ast.Expression(node), file, "eval")) for node in kept]
+        nodes = [node for node in ast.walk(parsed(file, line)) if isinstance(getattr(node, "ctx", None), ast.Load)]
+        looked = [node for node in nodes if isinstance(node, ast.Subscript) and only_looks(node)]
+        looked = [node for node in looked if _of_instance(node.value)]
+        inside = [node.value for node in looked]
+        whole = [
+            node for node in nodes if isinstance(node, ast.Attribute) and _of_instance(node) and node not in inside
+        ]
+        return [(ast.unparse(node), compile(ast.Expression(node), file, "eval")) for node in (*looked, *whole)]
     return []
 
 
@@ -226,7 +291,8 @@ def _first(here: list[Seen], alone: list[Seen]) -> Apart | None:
             return _asked(latest) if latest else None
         for name in one.given.keys() & other.given.keys():
             if not _alike(one.given[name], other.given[name]):
-                return _apart("read", one, name, one.given[name], other.given[name])
+                base = name.partition("[")[0]
+                return _apart("held" if base == name else "read", one, base, one.given[name], other.given[name])
         for name in one.values.keys() & other.values.keys():
             if not _alike(one.values[name], other.values[name]):
                 line = one if name == "return" else last.get(one.frame)
@@ -235,7 +301,7 @@ def _first(here: list[Seen], alone: list[Seen]) -> Apart | None:
     return None
 
 
-def _apart(kind: Literal["read", "set"], seen: Seen, name: str, here: Any, alone: Any) -> Apart | None:
+def _apart(kind: Literal["read", "held", "set"], seen: Seen, name: str, here: Any, alone: Any) -> Apart | None:
     if linecache.getline(seen.file, seen.line).lstrip().startswith(("for ", "while ")):
         return None
     values = (short_text(value.value if isinstance(value, _Placed) else value) for value in (here, alone))

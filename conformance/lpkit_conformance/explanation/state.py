@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import random
 import reprlib
 from collections.abc import Iterator, Sequence
@@ -12,6 +13,8 @@ from typing import Any, Final
 import numpy as np
 import torch
 from lpkit import Params
+
+from lpkit_conformance.instruments.module_state import CACHED
 
 MISSING: Final = object()
 """In place of a value that is not there."""
@@ -30,7 +33,12 @@ MOST_TEXT = 200
 ENTRY = "[#]"
 """The entry of the request's own row or slot, in a name."""
 
-DATA = (dict, list, set, int, float, str, bool, tuple, type(None), torch.Tensor, np.ndarray, random.Random)
+CALLABLES: Final = "self._calls"
+"""The callables of ``lpkit.AdapterLogitsProcessor``: only what is inside them is the author's."""
+
+GENERATORS = (random.Random, torch.Generator)
+
+DATA = (dict, list, set, int, float, str, bool, tuple, type(None), torch.Tensor, np.ndarray, *GENERATORS)
 """Types of values that modules and classes keep for instances."""
 
 
@@ -54,7 +62,8 @@ class State:
         found.add_attributes("self", processor)
         for owner in shared:
             for name, value in vars(owner).items():
-                if type(value) in DATA and not name.startswith("__"):
+                kept = isinstance(value, CACHED) or bool(defaults(value))
+                if kept or (type(value) in DATA and not name.startswith("__")):
                     found.places[f"{owner.__name__}.{name}"] = owner, name
         return found
 
@@ -65,7 +74,8 @@ class State:
         if isinstance(owner, CellType):
             return owner.cell_contents
         if isinstance(owner, type | ModuleType):
-            return getattr(owner, key)
+            value = vars(owner)[key]
+            return cached(value) if isinstance(value, CACHED) else defaults(value) or value
         return owner.get(key, MISSING) if isinstance(owner, dict) else owner[key]
 
     def copied(self) -> State:
@@ -83,7 +93,13 @@ class State:
         if isinstance(owner, CellType):
             owner.cell_contents = value
         elif isinstance(owner, type | ModuleType):
-            setattr(owner, key, value)
+            made = vars(owner)[key]
+            if isinstance(made, CACHED):
+                made.cache_clear()
+            elif defaults(made):
+                getattr(made, "__func__", made).__defaults__ = tuple(value)
+            else:
+                setattr(owner, key, value)
         elif value is MISSING:
             owner.pop(key, None)
         else:
@@ -126,6 +142,19 @@ def leaves(parts: State, depth: int = MOST_LEVELS) -> Iterator[tuple[State, str]
             yield from leaves(state_of(name, value, 0), depth - 1)
 
 
+def defaults(function: Any) -> list[Any]:
+    """Return a function's default values, as they are now, if some can change; else nothing."""
+    values = getattr(getattr(function, "__func__", function), "__defaults__", None) or ()
+    return [_copied(value) for value in values] if any(isinstance(value, list | dict | set) for value in values) else []
+
+
+def cached(function: Any) -> list[Any]:
+    """Return what ``functools`` keeps for a function, containers as they are now."""
+    kept = [item for item in gc.get_referents(function) if isinstance(item, DATA) and item is not vars(function)]
+    values = [value for item in kept for value in (item.values() if isinstance(item, dict) else [item])]
+    return [_copied(value) for value in values]
+
+
 def _copied(value: Any) -> Any:
     """Return a container's or an array's content as it is now."""
     if isinstance(value, torch.Tensor):
@@ -135,7 +164,9 @@ def _copied(value: Any) -> Any:
 
 def content(value: Any) -> Any:
     """Return what can be compared: the state of a generator of random numbers, anything else itself."""
-    return value.getstate() if isinstance(value, random.Random) else value
+    if isinstance(value, GENERATORS):
+        return value.getstate() if isinstance(value, random.Random) else value.get_state()
+    return value
 
 
 def same(one: Any, other: Any) -> bool:

@@ -6,6 +6,7 @@ import ast
 import contextlib
 import inspect
 import linecache
+import threading
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from types import FrameType
@@ -42,10 +43,12 @@ def reaching() -> Iterator[Reached]:
         ran[frame.f_code.co_filename].add(frame.f_lineno)
 
     calling.follow = follower(note)
+    threading.settrace(calling.follow)
     try:
         yield ran
     finally:
         calling.follow = None
+        threading.settrace(None)
 
 
 def serve(subject: Subject) -> None:

@@ -6,7 +6,7 @@ import ast
 import contextlib
 import linecache
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from types import CodeType, FrameType, FunctionType
 from typing import Any, NamedTuple
@@ -15,9 +15,11 @@ import torch
 
 from lpkit_conformance.explanation.state import content
 from lpkit_conformance.hosts import PluginError
-from lpkit_conformance.hosts.base import Driver, Host
+from lpkit_conformance.hosts.base import Host
 from lpkit_conformance.instruments.author_lines import following, is_authors
-from lpkit_conformance.programs.generate import Op
+
+ANYWHERE = -1
+"""In the place of a position: each request that comes counts."""
 
 
 class Line(NamedTuple):
@@ -41,18 +43,24 @@ class Writes:
         cls: the plugin's class.
         name: of the value; empty if only :attr:`last` is asked for.
         position: the row or slot of the request that is wrong; None: no request in particular.
+        until: a line behind which the calls are of no interest.
 
     Attributes:
         first, last: the first and the last line that wrote it, since the request came to its position.
         ran: the last line that ran.
+        reported: the last line before ``apply`` that names it.
     """
 
-    def __init__(self, cls: type, name: str = "", position: int | None = None) -> None:
-        attribute = re.escape(re.sub(r"\[.*", "", name).rpartition(".")[2])
+    def __init__(self, cls: type, name: str = "", position: int | None = None, until: Line | None = None) -> None:
+        attribute = re.escape(re.sub(r"\[[^]]*\]", "", name).rpartition(".")[2])
         self._named = re.compile(rf"\.{attribute}\b" if "." in name else rf"\b{attribute}\b")
         self._stores = re.compile(rf"\.{attribute}\b[^=]*(?<![=!<>])=(?!=)")
         self._moves = False
         self._position = position
+        self._until = until
+        self._then: Line | None = None
+        self._stored: Line | None = None
+        self.reported: Line | None = None
         self.first: Line | None = None
         self.last: Line | None = None
         self._entered: list[Line] = []
@@ -65,33 +73,42 @@ class Writes:
         }
 
     @property
-    def line(self) -> str:
-        """``file:line`` of the last write since the request came to its position, or of what went past the write."""
-        found = self._stored_in_vain() or self.last or self._omission()
-        return str(found) if found else ""
+    def line(self) -> Line | None:
+        """The line of the last write since the request came to its position, or of what went past the write."""
+        return self._then or self._wrote()
+
+    def _wrote(self) -> Line | None:
+        return self._stored_in_vain() or self.last or self._omission()
 
     @contextlib.contextmanager
     def around(self, method: str, args: tuple[Any, ...], value: Callable[[], Any]) -> Iterator[None]:
         """Follow one call; ``value`` returns the value as it is at any time."""
-        self.ran = None
+        self.ran = self._stored = None
         if entering := self._enters(method, args):
-            self.first, self.last, self._entered = None, None, []
+            self.first, self.last, self.reported, self._entered = None, None, None, []
         before = _print(value())
 
         def look() -> None:
             nonlocal before
             now = _print(value())
             if now != before and self.ran is not None:
-                self.first, self.last = self.first or self.ran, self.ran
+                wrote = self.ran if self._named.search(self.ran.text) else self._stored or self.ran
+                self.first, self.last, self._stored = self.first or wrote, wrote, None
             before = now
 
         def note(frame: FrameType, event: str, _: Any) -> None:
             look()
             if event == "line":
+                line = Line(frame.f_code, frame.f_lineno)
+                if line == self._until:
+                    self._then = self._wrote()
                 self.ran = self._line_of(frame)
+                if method != "apply" and self._named.search(line.text):
+                    self.reported = line
+                self._stored = self.ran if self._stores.search(line.text) else self._stored
                 if entering:
-                    self._entered.append(Line(frame.f_code, frame.f_lineno))
-            elif event == "return" and (caller := _author_calling(frame)):
+                    self._entered.append(line)
+            elif event == "return" and (caller := author_calling(frame)):
                 self.ran = self._line_of(caller)
 
         try:
@@ -104,7 +121,7 @@ class Writes:
         """Return a frame's line; for a helper of a base class, the line of the class that calls it."""
         found: FrameType | None = frame
         while found is not None and found.f_code in self._inherited:
-            caller = _author_calling(found)
+            caller = author_calling(found)
             found = caller if caller and caller.f_code.co_name != found.f_code.co_name else None  # super() stays
         found = found or frame
         return Line(found.f_code, found.f_lineno)
@@ -112,10 +129,10 @@ class Writes:
     def _enters(self, method: str, args: tuple[Any, ...]) -> bool:
         """True if a request comes to the position in this call."""
         if method == "add_request":
-            return bool(args[0] == self._position)
+            return self._position == ANYWHERE or bool(args[0] == self._position)
         update = args[0] if method == "update_state" else None
-        if update is None:
-            return False
+        if update is None or self._position == ANYWHERE:
+            return update is not None
         self._moves = any(self._position in move[:2] for move in update.moved)
         return self._moves or self._position in [item[0] for item in update.added]
 
@@ -142,45 +159,41 @@ class Writes:
         passed: list[Line] = []
         for code in dict.fromkeys(line.code for line in reversed(entered)):
             ran = [line for line in entered if line.code is code]
-            writes = [number for number in _lines_of(code) if self._named.search(Line(code, number).text)]
-            around = [line for number in writes for line in branches(code, number) if line in ran]
+            names = [
+                line for line in (Line(code, number) for number in _lines_of(code)) if self._named.search(line.text)
+            ]
+            writes = [line for line in names if self._stores.search(line.text)] or names
+            around = [line for write in writes for line in branches(code, write.number) if line in ran]
             if around:
                 return around[-1]
-            passed += ran[-1:] if writes else []
+            before = [line for line in ran if writes and line.number < writes[0].number and not self._moves]
+            passed += [max(before, key=lambda line: line.number)] if before else ran[-1:] if writes else []
         return passed[0] if passed else None
 
 
-def _author_calling(frame: FrameType) -> FrameType | None:
+def author_calling(frame: FrameType) -> FrameType | None:
     caller = frame.f_back
     return caller if caller is not None and is_authors(caller.f_code.co_filename) else None
 
 
-def last_write(driver: Driver, value: Callable[[], Any], play: Callable[[], object]) -> str:
-    """Return ``file:line`` of the last line that changes a value while ``play`` calls a plugin; empty if none does.
-
-    A plugin that raises ends it.
-    """
-    followed = Writes(type(driver.processor))
-    with contextlib.suppress(PluginError), driver.watched(partial(followed.around, value=value)):
-        play()
-    return str(followed.last or "")
-
-
-def first_writer(
+def follow(
     cls: type,
     make: Callable[[], Host],
     value: Callable[[], Any],
-    ops: Iterable[Op],
+    play: Callable[[Host], object],
     later: Callable[[], Any] | None = None,
-) -> str:
-    """Return the first such line in the constructor of an instance, or else, for ``later``, in these operations."""
+) -> Writes:
+    """Follow what is made, and unless that changes the value, what ``play`` calls; a plugin that raises ends it.
+
+    ``later``: returns the value in ``play``.
+    """
     followed = Writes(cls)
     with followed.around("__init__", (), value):
         host = make()
     if followed.first is None:
         with contextlib.suppress(PluginError), host.driver.watched(partial(followed.around, value=later or value)):
-            list(host.run(ops))
-    return str(followed.first or "")
+            play(host)
+    return followed
 
 
 def _lines_of(code: CodeType) -> list[int]:

@@ -164,13 +164,13 @@ class Host(ABC):
     def rewind(self) -> None:  # noqa: B027 - most engines' calls do not depend on what was committed since
         """Allow the last call to be repeated as it was, although its tokens have been committed since."""
 
-    def anew(self, alter: Callable[[Request], Request] = lambda request: request) -> Driver | None:
+    def anew(self, alter: Callable[[Request], Request | None] = lambda request: request) -> Driver | None:
         """Return a new instance on this engine that receives only the current requests.
 
         None if the batch cannot be replayed into a new instance.
 
         Args:
-            alter: returns the request that the instance gets in the place of each.
+            alter: returns the request that the instance gets in the place of each; None for none, on V2.
         """
         return None
 

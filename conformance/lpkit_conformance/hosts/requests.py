@@ -34,6 +34,10 @@ class ActiveRequest:
         """The key that selects the simulated model's logits for this request."""
         return self.arrived.character or self.request.request_id
 
+    def steps_to(self, position: int) -> int:
+        """Return the number of the step in which it has ``position`` tokens, if it is alone and no draft is right."""
+        return position - self.request.prompt_len - self.begun + self.arrived.chunks + 1
+
 
 class RequestPool(RequestSource):
     """Turns operations into the changes of the next step: departures, entries (in order) and swaps.

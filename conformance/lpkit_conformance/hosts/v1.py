@@ -92,10 +92,10 @@ class V1Host(Host):
     def position(self, row: int, request: str) -> int:
         return row
 
-    def anew(self, alter: Callable[[Request], Request] = lambda request: request) -> V1Driver:
+    def anew(self, alter: Callable[[Request], Request | None] = lambda request: request) -> V1Driver:
         subject = self.subject
         found = V1Driver(subject.plugin.cls, subject.setup.config(self.max_num_seqs), subject.setup.device)
-        found.begin(entering=map(alter, self.driver.batch.requests))
+        found.begin(entering=filter(None, map(alter, self.driver.batch.requests)))
         return found
 
     def rewind(self) -> None:

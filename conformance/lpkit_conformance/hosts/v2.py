@@ -205,11 +205,12 @@ class V2Host(Host):
     def position(self, row: int, request: str) -> int:
         return self.driver.slots.slot(request)
 
-    def anew(self, alter: Callable[[Request], Request] = lambda request: request) -> V2Driver:
+    def anew(self, alter: Callable[[Request], Request | None] = lambda request: request) -> V2Driver:
         subject, slots = self.subject, self.driver.slots
         found = V2Driver(subject.plugin.cls, subject.setup.config(self.max_num_seqs), subject.setup.device, slots)
         for active in self.pool.running.values():
-            found.enter(slots.slot(active.id), alter(active.request).params)
+            if request := alter(active.request):
+                found.enter(slots.slot(active.id), request.params)
         found.flush()
         return found
 

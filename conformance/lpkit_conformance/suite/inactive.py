@@ -23,7 +23,7 @@ def silence(case: Case) -> str:
     given = {**case.fields, **(case.fields.get("extra_args") or {})}
     falsy = [f"`{name}` is {value!r}" for name, value in given.items() if name != "extra_args" and not value]
     why = f". {' and '.join(falsy)}: `if value` is False for it, `if value is not None` is not" if falsy else ""
-    return f"case {case.text} never changed a logit, while other arguments did: leave it out if it should not{why}"
+    return f"case {case.text} changed no logit in runs in which other arguments did: leave it out if it should not{why}"
 
 
 def why_inactive(subjects: Sequence[Subject]) -> str:

@@ -9,17 +9,14 @@ from typing import Any
 import pytest
 import zoo
 from lpkit_conformance.explanation.advice import cause, fix
-from lpkit_conformance.explanation.changes import beside_others, with_swaps_apart
+from lpkit_conformance.explanation.changes import with_swaps_apart
 from lpkit_conformance.explanation.findings import method_location
-from lpkit_conformance.programs.generate import Arrive, Finish, Op, Step, Swap
+from lpkit_conformance.programs.generate import Arrive, Op, Step, Swap
 from lpkit_conformance.results import Finding
-from lpkit_conformance.settings.cases import Case
-from lpkit_conformance.subject.subject import Subject
 from lpkit_conformance.testing import compute_check
-from zoo.lp201 import EntryPerToken
 
 A, B, C = Arrive("a", 0), Arrive("b", 1), Arrive("c", 2)
-EXPERIMENTS = ("placeholders", "by-address", "too-early", "prefill-as-prompt", "same-arguments", "same-object")
+EXPERIMENTS = ("placeholders", "by-address", "too-early", "prefill-as-prompt", "same-object")
 
 
 def found(identity: str, code: str, host: str = "", **settings: Any) -> tuple[Any, Finding]:
@@ -41,13 +38,11 @@ def line_with(cls: type, text: str) -> str:
     ("identity", "code", "key", "state", "line"),
     [
         ("v1-ByAddressOfList", "LP202", "by-address", "self.rows[0]", ""),
-        ("v2-ByAddressOfParams", "LP202", "by-address", "self.on_device[7]", ""),
+        ("v2-ByAddressOfParams", "LP202", "by-address", "self.values[7]", ""),
         ("v2-ReadsBeforeTheFlush", "LP202", "too-early", "self.last[7]", "self.last[req_idx] ="),
         ("v2-TakesPrefillForPrompt", "LP211", "prefill-as-prompt", "self.start[7]", "prefill_len"),
         ("portable-CopiesThePrompt", "LP403", "no-prompt", "", "set(request.prompt_token_ids"),
         ("portable-PromptAtAdmission", "LP403", "no-prompt", "", "len(request.prompt_token_ids"),
-        ("adapter-CallablePerAmount", "LP201", "same-arguments", "", ""),
-        ("v1-EntryPerToken", "LP201", "same-arguments", "self.rows[1]", ""),
         ("adapter-CallablePerParams", "LP210", "same-object", "", ""),
         ("adapter-ReadsMoreThanLengths", "LP804", "placeholders", "", ""),
         ("adapter-ReadsMoreThanLengths", "LP403", "placeholders", "", ""),
@@ -56,10 +51,9 @@ def line_with(cls: type, text: str) -> str:
 def test_an_experiment_proves_a_cause_and_names_the_state(
     identity: str, code: str, key: str, state: str, line: str
 ) -> None:
-    plugin, finding = found(identity, code, "v1" if "v1" in identity or key == "same-arguments" else "")
-    arguments = {"CallablePerAmount": "`ad_amount`", "EntryPerToken": "`token`"}.get(plugin.__name__, "")
+    plugin, finding = found(identity, code, "v1" if "v1" in identity else "")
     assert finding.fix == fix(key)
-    assert finding.cause.endswith(cause(key).replace("{arguments}", arguments))
+    assert finding.cause.endswith(cause(key))
     assert finding.cause.startswith(f"`{state}` ") or not state
     if line:
         assert finding.location == line_with(plugin, line)
@@ -69,7 +63,7 @@ def test_an_experiment_proves_a_cause_and_names_the_state(
     ("identity", "code", "key", "readers", "line"),
     [
         ("v1-StaleOnDecline", "LP202", "replace", "v1", ""),
-        ("v2-BehindItsText", "LP202", "read", "v2", "torch.where(locked"),
+        ("v2-BehindItsText", "LP202", "read", "v2", "locked = torch.where"),
         ("v2-RequestsForRows", "LP804", "drafts", "v2", "logits[row, ids] = -INF"),
         ("portable-KeepsBesideItsColumns", "LP202", "replace", "portable", ""),
         ("portable-LastAdmitted", "LP201", "common", "portable", "self.last = request.params.amount"),
@@ -125,23 +119,6 @@ CHAINED: list[Op] = [Swap(0, 1), Swap(1, 2), Step()]
 )
 def test_swaps_are_put_into_updates_of_their_own(ops: list[Op], apart: list[Op]) -> None:
     assert with_swaps_apart(ops) == apart
-
-
-@pytest.mark.parametrize(
-    ("ops", "shared"),
-    [
-        ([A, Arrive("b", 0), Step()], True),
-        ([A, Arrive("b", None), Step()], False),
-        ([A, Arrive("b", 0), Arrive("c", 0), Step()], False),
-        ([A, Arrive("b", 0), Finish("b"), Step()], False),
-        ([A, Arrive("b", 0, twin_of="a"), Step()], False),
-    ],
-)
-def test_a_neighbour_is_replaced_where_two_requests_arrive_and_that_is_all(ops: list[Op], shared: bool) -> None:
-    subject = Subject.of("x", EntryPerToken, "v1", Case.parse(EntryPerToken.CASE))
-    names, programs = beside_others(subject, ops, "a")
-    assert bool(names) == bool(programs) == shared
-    assert all(program[0] == ops[0] and program[1] != ops[1] and program[2:] == ops[2:] for program in programs)
 
 
 def test_a_copied_output_list_makes_the_row_alone_the_wrong_one() -> None:

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lpkit_conformance.explanation.findings import method_location
-from lpkit_conformance.explanation.styles import style_of
+from lpkit_conformance.explanation.findings import method_location, style_of
 from zoo.bases import Boost
 from zoo.lp201 import LastAdmitted, LateBinding
 from zoo.lp202 import StaleOnDecline

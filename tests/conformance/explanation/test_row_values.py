@@ -13,9 +13,10 @@ from typing import Any
 import lpkit
 import pytest
 import torch
-from lpkit import v1
+from lpkit import v1, v2
 from lpkit_conformance.testing import compute_check
 from zoo.bases import Dense, Simple
+from zoo.correct.v2 import V2Base
 
 UNKNOWN = torch.tensor([math.nan])
 """A table that stays as it is, although NaN is not equal to itself."""
@@ -41,6 +42,22 @@ class KeepsByContent(BestOfTheBatch):
             self.made[request.params.amount] = 2 * request.params.amount
         self.amount[request.slot] = self.made[request.params.amount]
         return True
+
+
+class PadsWithZero(lpkit.LogitsProcessor):
+    class Params(lpkit.Params, prefix="dense_"):
+        amount: list[lpkit.TokenId] = lpkit.Field(min_length=1)
+
+    amount = lpkit.ragged(torch.int64)
+
+    def admit(self, request: lpkit.Request) -> bool:
+        self.amount[request.slot] = request.params.amount
+        return True
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        ids = self.amount[rows].clamp(min=0)
+        raised = torch.zeros_like(logits).scatter_(1, ids, 3.0)  # at fault
+        return logits + raised
 
 
 class RowForSlot(Dense):
@@ -95,6 +112,94 @@ class BuiltForArrivals(v1.LogitsProcessor):
         return logits
 
 
+class StaleIndex(BuiltForArrivals):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        logits[self.index, 5] += 1.5
+        return logits
+
+
+class OneMaskForAll(BuiltForArrivals):
+    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
+        super().__init__(vllm_config, device, is_pin_memory)
+        self.mask = torch.zeros(vllm_config.model_config.get_vocab_size(), dtype=torch.bool)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, amount in self.amounts.items():
+            self.mask[int(100 * amount) % 64] = True  # at fault
+            logits[row] -= amount * self.mask
+        return logits
+
+
+class ClearsItsMask(OneMaskForAll):
+    """Its mask is right, its amount is that of the first row."""
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, amount in self.amounts.items():
+            self.mask[7] = True
+            by = min([*self.amounts.values()]) * self.mask  # at fault
+            logits[row] -= by + amount
+            self.mask.zero_()
+        return logits
+
+
+class ListOfTheCache(Dense):
+    @functools.lru_cache(maxsize=4)  # noqa: B019
+    def base(self, kind: str) -> list[float]:
+        return [0.0]
+
+    def admit(self, request: lpkit.Request) -> bool:
+        amounts = self.base("sum")
+        amounts.append(request.params.amount)  # at fault
+        self.amount[request.slot] = sum(amounts)
+        return True
+
+
+class StagesOne(V2Base):
+    def __init__(self, vllm_config: Any, req_states: v2.LogitsProcRequestState) -> None:
+        super().__init__(vllm_config, req_states)
+        self.pending: int | None = None
+
+    def add_request(self, req_idx: int, params: Any) -> bool:
+        used = super().add_request(req_idx, params)
+        self.pending = req_idx  # at fault
+        return used
+
+    def apply_staged_writes(self) -> None:
+        if self.pending is not None:
+            self.on_device[self.pending] = self.values[self.pending]
+            self.pending = None
+
+    def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
+        logits[:, 5] += self.per_row(ctx)
+        return logits
+
+
+class KeepsOnTheHost(V2Base):
+    def add_request(self, req_idx: int, params: Any) -> bool:
+        if self.read(params) is None:
+            return False  # at fault
+        self.values[req_idx] = self.read(params)
+        return True
+
+    apply = StagesOne.apply
+
+
+class RowsOfACount(V2Base):
+    def __init__(self, vllm_config: Any, req_states: v2.LogitsProcRequestState) -> None:
+        super().__init__(vllm_config, req_states)
+        self.kept: torch.Tensor | None = None
+
+    def add_request(self, req_idx: int, params: Any) -> bool:
+        self.kept = None
+        return super().add_request(req_idx, params)
+
+    def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
+        if self.kept is None or len(self.kept) != len(logits):
+            self.kept = self.per_row(ctx)  # at fault
+        logits[:, 5] += self.kept
+        return logits
+
+
 @functools.cache  # at fault
 def seen_with(amount: float) -> Edit:
     seen: set[int] = set()
@@ -128,6 +233,17 @@ class DrawsPerCall(Simple):
 
         def rule(output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
             logits[generator.randrange(64)] += amount  # at fault
+            return logits
+
+        return rule
+
+
+class DrawsOfTorch(Simple):
+    def make(self, amount: float, params: Any) -> Edit:
+        state = {"generator": torch.Generator().manual_seed(7)}
+
+        def rule(output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
+            logits += amount * torch.rand(len(logits), generator=state["generator"])  # at fault
             return logits
 
         return rule
@@ -167,10 +283,24 @@ class DefaultCounts(Simple):
     [
         (BestOfTheBatch, "LP201", "", "`best` is the first value of the row"),
         (KeepsByContent, "LP201", "", "`best` is the first value of the row"),
+        (
+            PadsWithZero,
+            "LP201",
+            "",
+            "`raised` is the first value of the row that is not as it is alone; the row is right",
+        ),
         (RowForSlot, "LP201", "self.own", "`self.own` gives the row another value"),
         (KeyOfTheSign, "LP201", "self.made", "the line asks `self.made`"),
         (QuickAlone, "LP201", "", "the condition is answered otherwise"),
         (BuiltForArrivals, "LP204", "self.index", "`self.index` and `self.by` are out of step"),
+        (StaleIndex, "LP204", "self.index", "`self.index` holds what was right before"),
+        (OneMaskForAll, "LP201", "self.mask", "`self.mask` is not what it is when the request is alone"),
+        (ClearsItsMask, "LP201", "", "`by` is the first value of the row"),
+        (ListOfTheCache, "LP201", "ListOfTheCache.base", "`ListOfTheCache.base` takes something from one request"),
+        (StagesOne, "LP201", "self.pending", "`self.pending` is"),
+        (KeepsOnTheHost, "LP202", "self.values[7]", "`self.values[7]` is"),
+        (RowsOfACount, "LP302", "self.kept", ""),
+        (DrawsOfTorch, "LP303", "state", "`apply` changes"),
         (SharedByCache, "LP108", f"{__name__}.seen_with", ""),
         (SharedByDefault, "LP108", "SharedByDefault.lowered", ""),
         (DrawsPerCall, "LP303", "generator", "`apply` changes `generator`"),
@@ -180,8 +310,12 @@ class DefaultCounts(Simple):
     ],
 )
 def test_a_finding_names_the_line_and_the_state_at_fault(cls: type, code: str, state: str, cause: str) -> None:
-    case = {"extra_args": {"dense_amount": 1.5} if issubclass(cls, Dense) else {"ad_amount": 1.5}}
-    finding = compute_check(code, cls, host="v1", case=case).finding
+    amount: Any = [4, 6, 9] if cls is PadsWithZero else 1.5
+    key = (
+        "dense_amount" if issubclass(cls, lpkit.LogitsProcessor) else "bias" if issubclass(cls, V2Base) else "ad_amount"
+    )
+    host = "v2" if issubclass(cls, V2Base) else "v1"
+    finding = compute_check(code, cls, host=host, case={"extra_args": {key: amount}}).finding
     assert finding is not None
     assert (finding.state, finding.cause[: len(cause)]) == (state, cause)
     file, _, line = finding.location.rpartition(":")

@@ -1,0 +1,386 @@
+"""A failing step that runs again with parts of the plugin set back: the part that makes the row right is at fault."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from types import FrameType
+from typing import Any, Final, Literal
+
+import numpy as np
+import torch
+from lpkit.runtime import Request
+
+from lpkit_conformance.expectation.compare import Mismatch, first_difference
+from lpkit_conformance.explanation import advice
+from lpkit_conformance.explanation.findings import style_of
+from lpkit_conformance.explanation.state import (
+    ABSENT,
+    CALLABLES,
+    ENTRY,
+    MISSING,
+    MOST_LEVELS,
+    MOST_PARTS,
+    State,
+    same,
+    short_texts,
+    state_of,
+)
+from lpkit_conformance.explanation.writes import ANYWHERE, Line, Writes, author_calling
+from lpkit_conformance.hosts import Host, Observation, PluginError
+from lpkit_conformance.hosts.requests import make_active
+from lpkit_conformance.instruments.author_lines import following
+from lpkit_conformance.instruments.module_state import owners
+from lpkit_conformance.programs.generate import Op, Step
+from lpkit_conformance.subject.subject import Subject
+from lpkit_conformance.vllm_api.runners import V2
+
+WRAPPED = "call"
+"""The variable of lpkit's own function around a callable of two arguments."""
+
+MOST_TOGETHER = 3
+"""Attributes or variables that are at fault together."""
+
+MOST_FOLLOWED = 64
+"""Steps before the failing step in which the author's lines are followed."""
+
+MakeHost = Callable[[Subject, int], Host]
+Path = tuple[str, ...]
+How = Literal["", "kept", "raised", "carried"]
+
+REPORTS: Final = "reports"
+"""The beginnings of the author's functions that the engine or lpkit calls to report a change of the batch."""
+
+
+@dataclass(frozen=True)
+class Culprit:
+    """State that makes a request's row wrong.
+
+    Attributes:
+        name: as the author writes it.
+        value, own: its value, and the value that makes the row right, as short texts; empty if they are long.
+        holder: the request that it belongs to; empty if no other request's value is the same.
+        common: True if it is one value for all requests.
+        how: key of the cause, if it is not the value that is wrong: an earlier step left it (``kept``), an exception
+            goes with it (``raised``), or it goes from one request to another (``carried``).
+        wrote: the line of the last write to it, or of the branch that did not write; None if unknown.
+        reported: the last line before ``apply`` that names it.
+        others: further state that has to be right, too.
+    """
+
+    name: str
+    value: str
+    own: str
+    holder: str
+    common: bool
+    how: How = ""
+    wrote: Line | None = None
+    reported: Line | None = None
+    others: tuple[str, ...] = ()
+
+    @property
+    def line(self) -> str:
+        return str(self.wrote or "")
+
+    def cause(self, request: str) -> str:
+        """Return what is wrong, with the proof; ``request``: the one whose row is wrong."""
+        held = f"{self.holder}'s" if self.holder else "not its own"
+        value = f"{self.value}, {held}" if self.value else held
+        key = "missing" if self.value == ABSENT else "left" if self.own == ABSENT else "held"
+        key = "raised" if self.how == "raised" else "together" if self.others else self.how or key
+        own = f", {self.own}," if self.own else ""
+        texts = {"name": "` and `".join((self.name, *self.others)), "value": value, "own": own, "request": request}
+        return advice.cause(key, "culprit").format(**texts)
+
+
+@dataclass
+class Scene:
+    """The failing step, which is run again with parts of the instance set back.
+
+    Attributes:
+        own_instance: returns an instance with the request's own values.
+        expected: returns the right row, or None for a row that nothing is known of.
+        how: see :class:`Culprit`.
+        point: where parts are set back, each time that it is reached; None: right before the failing ``apply``.
+    """
+
+    subject: Subject
+    ops: Sequence[Op]
+    size: int
+    mismatch: Mismatch
+    make_host: MakeHost
+    own_instance: Callable[[Scene, Host, Request | None], Any]
+    expected: Callable[[Host, Observation, int], torch.Tensor | None]
+    how: How = ""
+    point: Line | Literal["reports"] | None = None
+    _position: int = field(default=ANYWHERE, init=False)
+    _captured: dict[Path, State] = field(default_factory=dict, init=False)
+
+    def search(self) -> Culprit | None:
+        """Return the smallest part of the state that makes the row right when it is set back."""
+        level = logging.root.manager.disable
+        logging.disable()  # lpkit logs what it catches when it admits a request
+        try:
+            return self._below(()) or self._below((CALLABLES, f"{CALLABLES}[{self._position}]"))  # V2 holds them twice
+        except Exception:  # whatever the plugin or its objects raise: a clue is being looked for
+            return None
+        finally:
+            logging.disable(level)
+
+    def source_of(self, found: Culprit) -> Culprit:
+        """Return the state that the last write to ``found`` took a wrong value from, such as a list on the host."""
+        raw = style_of(self.subject.plugin.cls, self.subject.setup.host) == "raw"
+        if found.reported is None or found.others or not raw:
+            return found
+        other = replace(self, point=found.reported).search()
+        if other is None or other.name == found.name:
+            return found
+        return replace(other, holder=found.holder if other.value == found.value else "")
+
+    def _below(self, path: Path) -> Culprit | None:
+        keys: list[str] = []
+        for _ in range(1 if self.how in ("raised", "carried") else MOST_LEVELS):
+            keys = self.needed(path)
+            if len(keys) != 1:
+                break
+            path = (*path, *keys)
+        if 1 < len(keys) <= MOST_TOGETHER and not any("[" in key for key in keys):
+            return replace(self.culprit((*path, keys[0])), others=tuple(keys[1:]))
+        own = path and (path[0] != CALLABLES or len(path) > 2) and path[-1] != WRAPPED
+        return self.culprit(path) if own else None
+
+    @functools.cached_property
+    def _owners(self) -> list[Any]:
+        return list(owners(self.subject.plugin.cls))
+
+    def needed(self, path: Path) -> list[str]:
+        """Return the fewest parts of the value at ``path`` that make the row right when they are set back."""
+        found: list[str] = []
+
+        def look(host: Host) -> None:
+            here, own = self._parts(host.driver.processor, path), self._own(host, path)
+            names = {**here.places, **own.places}
+            found[:] = [name for name in names if not same(here.get(name), own.get(name))]
+
+        if self.point is not None:
+            self._capture(path)
+        self._row_right(look)
+        if not path and self.point is None and self._right_with(path, []):
+            return []  # the new instance that was made for comparison makes the row right: no part of the state does
+        # What is private may hold objects that refer to the instance: it is tried last, and given up first.
+        keys = sorted(found, key=lambda key: not key.startswith("self._"))
+        if len(keys) > MOST_PARTS:
+            return []
+        for key in reversed(keys):
+            if self._right_with(path, [key]):
+                return [key]
+        if len(keys) < 2 or not self._right_with(path, keys):
+            return []
+        for key in list(keys):
+            rest = [other for other in keys if other != key]
+            if rest and self._right_with(path, rest):
+                keys = rest
+        return keys
+
+    def culprit(self, path: Path) -> Culprit:
+        """Describe the value at ``path``."""
+        *outer, name = path
+        found: list[Culprit] = []
+
+        def look(host: Host) -> None:
+            wrong = self._parts(host.driver.processor, outer).get(name)
+            right = self._own(host, outer).get(name)
+            common = len(path) == 1 and ENTRY not in name and not isinstance(wrong, dict)
+            shown = name.replace(ENTRY, f"[{self._place(host.driver.processor)}]")
+            holder = self._holder(host, path, wrong, right)
+            found.append(Culprit(shown, *short_texts(wrong, right), holder, common, self.how))
+
+        self._row_right(look)
+        until = self.point if isinstance(self.point, Line) else None
+        writes = Writes(self.subject.plugin.cls, name, self._position, until)
+
+        def around(host: Host, method: str, args: tuple[Any, ...]) -> contextlib.AbstractContextManager[None]:
+            def value() -> Any:
+                return self._parts(host.driver.processor, outer).get(name)
+
+            late = host.step >= self.mismatch.step - MOST_FOLLOWED
+            return writes.around(method, args, value) if late else contextlib.nullcontext()
+
+        self._row_right(lambda host: None, around)
+        return replace(found[-1], wrote=writes.line, reported=writes.reported)
+
+    def _right_with(self, path: Path, names: Sequence[str]) -> bool:
+        def set_back(host: Host) -> None:
+            here, own = self._parts(host.driver.processor, path), self._own(host, path)
+            for name in names:
+                here.put(name, own)
+
+        return self._row_right(set_back)
+
+    def _row_right(
+        self,
+        change: Callable[[Host], None],
+        around: Callable[[Host, str, tuple[Any, ...]], contextlib.AbstractContextManager[None]] | None = None,
+    ) -> bool:
+        """Run the program with a change at the point; True if the row is right then, or if nothing is raised."""
+        request = self.mismatch.request
+
+        def note(frame: FrameType, event: str, _: Any) -> None:
+            if self._is_point(frame, event):
+                with contextlib.suppress(Exception):  # what cannot be set back stays
+                    change(host)
+
+        @contextlib.contextmanager
+        def watch(method: str, args: tuple[Any, ...]) -> Iterator[None]:
+            if method == "apply" and host.step == self.mismatch.step and self.point is None:
+                self._position = host.position(self.mismatch.row, request) if request else ANYWHERE
+                change(host)
+            follows = self.point is not None and (method != "apply" or self.point != REPORTS)
+            with around(host, method, args) if around else following(note) if follows else contextlib.nullcontext():
+                yield
+
+        with self.subject.as_imported(), contextlib.suppress(PluginError):
+            host = self.make_host(self.subject, self.size)
+            with host.driver.watched(watch):
+                for seen in host.run(self.ops):
+                    if seen.step == self.mismatch.step and (
+                        not request or request in [row.request for row in seen.rows]
+                    ):
+                        return self._judged(host, seen)
+        return False
+
+    def _is_point(self, frame: FrameType, event: str) -> bool:
+        if self.point == REPORTS:
+            return event == "call" and author_calling(frame) is None
+        return event == "line" and Line(frame.f_code, frame.f_lineno) == self.point
+
+    def _capture(self, path: Path) -> None:
+        """Keep the parts of an instance without requests, or else the request's own as they are at the line."""
+        if self.point == REPORTS:
+            with self.subject.as_imported():
+                self._captured[path] = self._parts(self.make_host(self.subject, self.size).processor, path).copied()
+            return
+        scene = replace(self, point=None)
+
+        def look(host: Host) -> None:
+            self._position = scene._position
+            kept: list[State] = []
+
+            def note(frame: FrameType, event: str, _: Any) -> None:
+                processor = frame.f_locals.get("self")
+                if self._is_point(frame, event) and isinstance(processor, self.subject.plugin.cls):
+                    kept[:] = [self._parts(processor, path, host.driver.processor).copied()]
+
+            with following(note):
+                own = self.own_instance(scene, host, None)
+            self._captured[path] = kept[0] if kept else self._parts(own, path, host.driver.processor).copied()
+
+        scene._row_right(look)
+
+    def _judged(self, host: Host, seen: Observation) -> bool:
+        for row, item in enumerate(seen.rows):
+            if item.request == self.mismatch.request and not item.discarded:
+                expected = self.expected(host, seen, row)
+                one = slice(row, row + 1)
+                if expected is None or first_difference(seen.before[one], expected.unsqueeze(0), seen.after[one]):
+                    return False
+        return True
+
+    def _own(self, host: Host, path: Sequence[str], occupant: Request | None = None) -> State:
+        """Return the parts of an instance with the request's own values; ``occupant``: another request in its place."""
+        if self.point is not None:
+            return self._captured[tuple(path)].copied()
+        with self.subject.as_imported():
+            return self._parts(self.own_instance(self, host, occupant), path, host.driver.processor).copied()
+
+    def _parts(self, processor: Any, path: Sequence[str], failing: Any = None) -> State:
+        """Return parts of an instance; what is empty in it is divided as in the ``failing`` one."""
+        found = State.of(processor, self._owners)
+        filled = found if failing is None else State.of(failing, self._owners)
+        position = self._place(processor)
+        for name, value in [(name, found.get(name)) for name in found.places if name != CALLABLES]:
+            if self._position != ANYWHERE and self._by_position(
+                filled.get(name) if isinstance(value, dict) and not value else value
+            ):
+                del found.places[name]
+                found.places[name + ENTRY] = value, position
+        for name in path:
+            found = state_of(name, found.get(name), position)
+        return found
+
+    def _by_position(self, value: Any) -> bool:
+        """True if a value has an entry for each row or slot: those of other requests are theirs."""
+        if isinstance(value, dict):
+            return all(type(key) is int and 0 <= key <= self.size for key in value)
+        array = isinstance(value, list) or (isinstance(value, torch.Tensor | np.ndarray) and value.ndim > 0)
+        return array and self.size <= len(value) <= self.size + 1
+
+    def _place(self, processor: Any) -> int:
+        """Return the request's row or slot, or the slot that lpkit gave it on V1."""
+        binding = getattr(processor, "_v1", None)
+        entry = binding._ledger.rows.get(self._position) if binding is not None else None
+        return entry.slot if entry is not None else self._position
+
+    def _holder(self, host: Host, path: Path, wrong: Any, right: Any) -> str:
+        """Return the other request whose own value is the wrong one."""
+        for name, active in host.pool.requests.items() if self.point is None and self.mismatch.request else ():
+            if name == self.mismatch.request or active.variant is None or wrong is MISSING:
+                continue
+            occupant = make_active(self.subject, active.arrived, host.pool.requests.get).request
+            occupant.request_id, occupant.output_token_ids = self.mismatch.request, list(active.committed)
+            with contextlib.suppress(Exception):
+                if same(wrong, self._own(host, path[:-1], occupant).get(path[-1])):
+                    return name
+        return ""
+
+
+def in_its_place(scene: Scene, host: Host, occupant: Request | None) -> Any:
+    """Return a new instance on the failing engine, in which no other request uses the plugin."""
+    stranger = scene.subject.params(None)
+
+    def alter(request: Request) -> Request | None:
+        if request.request_id == scene.mismatch.request:
+            return occupant or request
+        if scene.subject.setup.interface == V2:
+            return None
+        other = copy.copy(request)
+        other.params = stranger
+        return other
+
+    driver = host.anew(alter)
+    assert driver is not None
+    return driver.processor
+
+
+def from_its_arrival(scene: Scene, host: Host, occupant: Request | None) -> Any:
+    """Return an instance that serves the request alone, just before it applies the failing step."""
+    if occupant is not None:
+        return None
+    request = scene.mismatch.request
+    lone = scene.make_host(scene.subject, scene.size)
+
+    @contextlib.contextmanager
+    def watch(method: str, args: tuple[Any, ...]) -> Iterator[None]:
+        if method == "apply" and lone.pool.requests[request].request.total_len == scene.mismatch.position:
+            raise _Reached
+        yield
+
+    with contextlib.suppress(_Reached), lone.driver.watched(watch):
+        for _ in lone.run([host.pool.requests[request].arrived, Step(scene.mismatch.position)]):
+            pass
+    return lone.driver.processor
+
+
+def as_added(scene: Scene, host: Host, occupant: Request | None) -> Any:
+    """Return a new instance on the failing engine that gets all of its requests."""
+    driver = host.anew()
+    assert driver is not None
+    return driver.processor
+
+
+class _Reached(Exception):
+    """An instance has come to the step in question."""
