@@ -21,7 +21,6 @@ from lpkit_conformance.explanation import advice
 from lpkit_conformance.explanation.changes import MakeHost
 from lpkit_conformance.explanation.exceptions import only_looks, parsed
 from lpkit_conformance.explanation.state import short_text
-from lpkit_conformance.explanation.writes import Writes
 from lpkit_conformance.hosts import Host
 from lpkit_conformance.instruments.author_lines import is_authors
 from lpkit_conformance.instruments.trails import Seen, Values, trail
@@ -82,7 +81,7 @@ def first_apart(
 ) -> Apart | None:
     """Return the first difference when the request enters, or else in the failing call of ``apply``; None without one.
 
-    A loop over all requests hides it.
+    A loop over rows counts in the round of the row.
     """
     with contextlib.suppress(Exception):  # whatever the plugin or its objects raise: a clue is being looked for
         trails = []
@@ -91,15 +90,7 @@ def first_apart(
         active = host.pool.requests[mismatch.request]
         arrived, steps = active.arrived, active.steps_to(mismatch.position)
         trails.append(_followed(make_host(subject, max_num_seqs), [arrived, Step(steps)], mismatch.request, steps, 0))
-        found = next(filter(None, (_first(here, alone) for here, alone in zip(*trails, strict=True))), None)
-        column = getattr(host.processor, found.name.removeprefix("self."), None) if found else None
-        if found and found.kind == "read" and type(column).__module__.startswith("lpkit."):  # looked up as it should be
-            writes = Writes(subject.plugin.cls, found.name, host.position(mismatch.row, mismatch.request))
-            again = make_host(subject, max_num_seqs)
-            with subject.as_imported(), again.driver.watched(partial(writes.around, value=lambda: None)):
-                list(again.run(ops))
-            found = found._replace(line=str(writes.line or found.line))
-        return found
+        return next(filter(None, (_first(here, alone) for here, alone in zip(*trails, strict=True))), None)
     return None
 
 

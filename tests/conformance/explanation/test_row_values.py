@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-import random
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,8 +14,7 @@ import pytest
 import torch
 from lpkit import v1, v2
 from lpkit_conformance.testing import compute_check
-from zoo.bases import Dense, Simple
-from zoo.correct.v2 import V2Base
+from zoo.bases import Boost, Dense, Simple
 
 UNKNOWN = torch.tensor([math.nan])
 """A table that stays as it is, although NaN is not equal to itself."""
@@ -154,7 +152,7 @@ class ListOfTheCache(Dense):
         return True
 
 
-class StagesOne(V2Base):
+class StagesOne(Boost):
     def __init__(self, vllm_config: Any, req_states: v2.LogitsProcRequestState) -> None:
         super().__init__(vllm_config, req_states)
         self.pending: int | None = None
@@ -169,22 +167,16 @@ class StagesOne(V2Base):
             self.on_device[self.pending] = self.values[self.pending]
             self.pending = None
 
-    def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
-        logits[:, 5] += self.per_row(ctx)
-        return logits
 
-
-class KeepsOnTheHost(V2Base):
+class KeepsOnTheHost(Boost):
     def add_request(self, req_idx: int, params: Any) -> bool:
         if self.read(params) is None:
             return False  # at fault
         self.values[req_idx] = self.read(params)
         return True
 
-    apply = StagesOne.apply
 
-
-class RowsOfACount(V2Base):
+class RowsOfACount(Boost):
     def __init__(self, vllm_config: Any, req_states: v2.LogitsProcRequestState) -> None:
         super().__init__(vllm_config, req_states)
         self.kept: torch.Tensor | None = None
@@ -229,21 +221,10 @@ class SharedByDefault(Simple):
 
 class DrawsPerCall(Simple):
     def make(self, amount: float, params: Any) -> Edit:
-        generator = random.Random(7)
+        generator = torch.Generator().manual_seed(7)
 
         def rule(output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
-            logits[generator.randrange(64)] += amount  # at fault
-            return logits
-
-        return rule
-
-
-class DrawsOfTorch(Simple):
-    def make(self, amount: float, params: Any) -> Edit:
-        state = {"generator": torch.Generator().manual_seed(7)}
-
-        def rule(output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
-            logits += amount * torch.rand(len(logits), generator=state["generator"])  # at fault
+            logits += amount * torch.rand(len(logits), generator=generator)  # at fault
             return logits
 
         return rule
@@ -300,7 +281,6 @@ class DefaultCounts(Simple):
         (StagesOne, "LP201", "self.pending", "`self.pending` is"),
         (KeepsOnTheHost, "LP202", "self.values[7]", "`self.values[7]` is"),
         (RowsOfACount, "LP302", "self.kept", ""),
-        (DrawsOfTorch, "LP303", "state", "`apply` changes"),
         (SharedByCache, "LP108", f"{__name__}.seen_with", ""),
         (SharedByDefault, "LP108", "SharedByDefault.lowered", ""),
         (DrawsPerCall, "LP303", "generator", "`apply` changes `generator`"),
@@ -312,9 +292,9 @@ class DefaultCounts(Simple):
 def test_a_finding_names_the_line_and_the_state_at_fault(cls: type, code: str, state: str, cause: str) -> None:
     amount: Any = [4, 6, 9] if cls is PadsWithZero else 1.5
     key = (
-        "dense_amount" if issubclass(cls, lpkit.LogitsProcessor) else "bias" if issubclass(cls, V2Base) else "ad_amount"
+        "dense_amount" if issubclass(cls, lpkit.LogitsProcessor) else "bias" if issubclass(cls, Boost) else "ad_amount"
     )
-    host = "v2" if issubclass(cls, V2Base) else "v1"
+    host = "v2" if issubclass(cls, Boost) else "v1"
     finding = compute_check(code, cls, host=host, case={"extra_args": {key: amount}}).finding
     assert finding is not None
     assert (finding.state, finding.cause[: len(cause)]) == (state, cause)
