@@ -22,7 +22,7 @@ from lpkit_conformance.programs.generate import (
     program,
     soak,
 )
-from lpkit_conformance.results import Failed, NeverActive, Skipped
+from lpkit_conformance.results import Failed, Finding, NeverActive, Skipped
 from lpkit_conformance.settings.cases import make_params
 from lpkit_conformance.subject.worlds import SPECULATING
 from lpkit_conformance.vllm_api.runners import V2
@@ -107,21 +107,15 @@ class LP802(HostileCheck):
         try:
             return super().run(subject)
         except NeverActive:
-            if self._acts_on_kept_buffers(subject):
-                raise Failed(
-                    "the plugin changes logits only while prompt_len.gpu and prefill_len.gpu stay the same tensors",
-                    expected="the same edits on an engine that rebinds them, as vLLM does",
-                    got="no edit at all",
-                    location=findings.method_location(subject.plugin.cls, "__init__"),
-                ) from None
-            raise
-
-    def _acts_on_kept_buffers(self, subject: Subject) -> bool:
-        """Return True if the plugin acts when these tensors are updated in place."""
-        host = v2.V2Host(subject)
-        v2.keep_buffers(host.driver.slots)
-        seen = host.run([*mixed_arrivals(5), Step(KEPT_STEPS)])
-        return any(not torch.equal(item.before, item.after) for item in seen)
+            host = v2.V2Host(subject)
+            line, state = findings.kept_buffer(host)
+            v2.keep_buffers(host.driver.slots)  # does it act if these tensors are updated in place?
+            seen = host.run([*mixed_arrivals(5), Step(KEPT_STEPS)])
+            if all(torch.equal(item.before, item.after) for item in seen):
+                raise
+            summary = "the plugin changes logits only while prompt_len.gpu and prefill_len.gpu stay the same tensors"
+            expected, got = "the same edits on an engine that rebinds them, as vLLM does", "no edit at all"
+            raise Failed(Finding(summary, {}, expected, got, location=line, state=state)) from None
 
 
 class LP803(HostileCheck):

@@ -21,11 +21,17 @@ from lpkit_conformance.explanation.changes import (
     with_swaps_apart,
     without_drafts,
 )
-from lpkit_conformance.explanation.findings import Style, assignment, declaration, method_location, readers_of, style_of
+from lpkit_conformance.explanation.findings import (
+    Style,
+    declaration,
+    kept_buffer,
+    method_location,
+    readers_of,
+    style_of,
+)
 from lpkit_conformance.explanation.hazards import CHANGES, Hazard, hazards
 from lpkit_conformance.explanation.row_values import Apart
 from lpkit_conformance.explanation.scenes import Culprit
-from lpkit_conformance.hosts.v2 import V2Driver
 from lpkit_conformance.programs.generate import Finish, Op, Program
 from lpkit_conformance.results import Finding
 from lpkit_conformance.settings.hosts import HOSTS
@@ -99,16 +105,6 @@ def _reported(case: Reproduction) -> tuple[str, str]:
     return method_location(case.subject.plugin.cls, HOSTS[case.subject.setup.host].told_by), ""
 
 
-def _kept_buffer(case: Reproduction) -> tuple[str, str]:
-    """Return the attribute that holds a tensor of the engine's."""
-    host = case.make_host(case.subject, case.program.max_num_seqs)
-    assert isinstance(host.driver, V2Driver)
-    slots = host.driver.slots
-    tensors = slots.prompt_len.gpu, slots.prefill_len.gpu
-    name = next((name for name, value in vars(host.processor).items() if any(value is item for item in tensors)), "")
-    return assignment(case.subject.plugin.cls, name), f"self.{name}" * bool(name)
-
-
 def _declaring_tokens(case: Reproduction) -> list[Reproduction]:
     declaring = declaring_tokens(case.subject)
     return [replace(case, subject=declaring)] if declaring else []
@@ -150,7 +146,7 @@ EXPERIMENTS: Final = (
         fix="kept-buffer",
         applies=lambda case: case.style == "raw" and case.interface == V2,
         change=lambda case: [replace(case, make_host=sparing_buffers(case.make_host))],
-        blames=_kept_buffer,
+        blames=lambda case: kept_buffer(case.make_host(case.subject, case.program.max_num_seqs)),
     ),
     Experiment(
         cause="prefill-as-prompt",

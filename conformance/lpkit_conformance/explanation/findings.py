@@ -156,12 +156,16 @@ def declaration(owner: Any, name: str) -> str:
     return ""
 
 
-def assignment(cls: Any, name: str) -> str:
-    """``file:line`` of the constructor's line that sets an attribute."""
+def kept_buffer(host: Host) -> tuple[str, str]:
+    """Return ``file:line`` and the name of an attribute that holds a tensor that V2 replaces; empty if none does."""
+    slots, cls = getattr(host.driver, "slots", None), type(host.processor)
+    tensors = [getattr(slots, name).gpu for name in ("prompt_len", "prefill_len") if slots is not None]
+    name = next((name for name, value in vars(host.processor).items() if any(value is item for item in tensors)), "")
     file, _, first = own_line(cls, "__init__").rpartition(":")
-    lines = inspect.getsourcelines(inspect.unwrap(cls.__init__))[0] if file else []
+    lines = inspect.getsourcelines(inspect.unwrap(cls.__init__))[0] if file and name else []
     sets = re.compile(rf"self\.{name}\b[^=]*=(?!=)")
-    return next((f"{file}:{int(first) + n}" for n, text in enumerate(lines) if sets.search(text)), "")
+    line = next((f"{file}:{int(first) + n}" for n, text in enumerate(lines) if sets.search(text)), "")
+    return line, f"self.{name}" * bool(name)
 
 
 def editing_line(
