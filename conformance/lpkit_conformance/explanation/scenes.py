@@ -68,7 +68,7 @@ class Culprit:
         how: key of the cause, if it is not the value that is wrong: an earlier step left it (``kept``), an exception
             goes with it (``raised``), or it goes from one request to another (``carried``).
         wrote: the line of the last write to it, or of the branch that did not write; None if unknown.
-        reported: the last line before ``apply`` that names it.
+        reported: the first line that names it in the last call before ``apply`` that does.
         others: further state that has to be right, too.
     """
 

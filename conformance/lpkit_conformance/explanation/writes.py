@@ -48,7 +48,7 @@ class Writes:
     Attributes:
         first, last: the first and the last line that wrote it, since the request came to its position.
         ran: the last line that ran.
-        reported: the last line before ``apply`` that names it.
+        reported: the first line that names it in the last call before ``apply`` that does.
     """
 
     def __init__(self, cls: type, name: str = "", position: int | None = None, until: Line | None = None) -> None:
@@ -86,7 +86,7 @@ class Writes:
         self.ran = self._stored = None
         if entering := self._enters(method, args):
             self.first, self.last, self.reported, self._entered = None, None, None, []
-        before = _print(value())
+        before, reports = _print(value()), method != "apply"
 
         def look() -> None:
             nonlocal before
@@ -97,14 +97,15 @@ class Writes:
             before = now
 
         def note(frame: FrameType, event: str, _: Any) -> None:
+            nonlocal reports
             look()
             if event == "line":
                 line = Line(frame.f_code, frame.f_lineno)
                 if line == self._until:
                     self._then = self._wrote()
                 self.ran = self._line_of(frame)
-                if method != "apply" and self._named.search(line.text):
-                    self.reported = line
+                if reports and self._named.search(line.text):
+                    self.reported, reports = line, False
                 self._stored = self.ran if self._stores.search(line.text) else self._stored
                 if entering:
                     self._entered.append(line)
@@ -154,8 +155,9 @@ class Writes:
 
     def _passed(self, entered: list[Line]) -> Line | None:
         naming = [line for line in entered if self._named.search(line.text)]
-        if naming:
-            return naming[-1]
+        stored = [line for line in naming if self._stores.search(line.text)]
+        if stored or (self._moves and naming):
+            return (stored or naming)[-1]
         passed: list[Line] = []
         for code in dict.fromkeys(line.code for line in reversed(entered)):
             ran = [line for line in entered if line.code is code]
@@ -168,7 +170,7 @@ class Writes:
                 return around[-1]
             before = [line for line in ran if writes and line.number < writes[0].number and not self._moves]
             passed += [max(before, key=lambda line: line.number)] if before else ran[-1:] if writes else []
-        return passed[0] if passed else None
+        return (passed or naming[::-1] or [None])[0]
 
 
 def author_calling(frame: FrameType) -> FrameType | None:
