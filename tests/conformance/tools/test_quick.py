@@ -10,7 +10,7 @@ import pytest
 import quick
 from layers.imports import ROOT
 
-LINES = "tests/conformance/explanation/test_fault.py"
+LINES = "tests/conformance/explanation/test_findings.py"
 RNG = "tests/sdk/test_rng.py"
 FACTS = "tests/conformance/facts/test_vllm.py"
 
