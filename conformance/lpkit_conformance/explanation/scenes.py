@@ -91,6 +91,7 @@ class Culprit:
         held = f"{self.holder}'s" if self.holder else "not its own"
         value = f"{self.value}, {held}" if self.value else held
         key = "missing" if self.value == ABSENT else "left" if self.own == ABSENT else "held"
+        key = "shared" if self.value and self.value == self.own else key
         key = "raised" if self.how == "raised" else "together" if self.others else self.how or key
         own = f", {self.own}," if self.own else ""
         texts = {"name": "` and `".join((self.name, *self.others)), "value": value, "own": own, "request": request}
@@ -125,7 +126,7 @@ class Scene:
         level = logging.root.manager.disable
         logging.disable()  # lpkit logs what it catches when it admits a request
         try:
-            return self._below(()) or self._below((CALLABLES, f"{CALLABLES}[{self._position}]"))  # V2 holds them twice
+            return self._below(()) or self._below((CALLABLES + ENTRY,))  # V2 holds them twice
         except Exception:  # whatever the plugin or its objects raise: a clue is being looked for
             return None
         finally:
@@ -150,7 +151,7 @@ class Scene:
             path = (*path, *keys)
         if 1 < len(keys) <= MOST_TOGETHER and not any("[" in key for key in keys):
             return replace(self.culprit((*path, keys[0])), others=tuple(keys[1:]))
-        own = path and (path[0] != CALLABLES or len(path) > 2) and path[-1] != WRAPPED
+        own = path and path[-1] not in (CALLABLES + ENTRY, WRAPPED)
         return self.culprit(path) if own else None
 
     @functools.cached_property
@@ -165,6 +166,8 @@ class Scene:
             here, own = self._parts(host.driver.processor, path), self._own(host, path)
             names = {**here.places, **own.places}
             found[:] = [name for name in names if not same(here.get(name), own.get(name))]
+            # Of what is equal, a container may be shared, and change in the call itself.
+            found[:] = found or [name for name in names if path and isinstance(here.get(name), list | dict | set)]
 
         if self.point is not None:
             self._capture(path)
@@ -302,7 +305,7 @@ class Scene:
         found = State.of(processor, self._owners)
         filled = found if failing is None else State.of(failing, self._owners)
         position = self._place(processor)
-        for name, value in [(name, found.get(name)) for name in found.places if name != CALLABLES]:
+        for name, value in [(name, found.get(name)) for name in found.places]:
             if self._position != ANYWHERE and self._by_position(
                 filled.get(name) if isinstance(value, dict) and not value else value
             ):
