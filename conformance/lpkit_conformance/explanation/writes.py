@@ -170,7 +170,7 @@ class Writes:
                 return around[-1]
             before = [line for line in ran if writes and line.number < writes[0].number and not self._moves]
             passed += [max(before, key=lambda line: line.number)] if before else ran[-1:] if writes else []
-        return (passed or naming[::-1] or [None])[0]
+        return next(iter(passed or naming[::-1]), None)
 
 
 def author_calling(frame: FrameType) -> FrameType | None:
