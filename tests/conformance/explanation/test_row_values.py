@@ -204,6 +204,22 @@ def seen_with(amount: float) -> Edit:
     return rule
 
 
+class OneListForAll(Simple):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.words: list[int] = []
+
+    def make(self, amount: float, params: Any) -> Edit:
+        words = self.words
+
+        def rule(output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
+            words.extend(output_ids[-1:])  # at fault
+            logits[sorted({*words})] += amount
+            return logits
+
+        return rule
+
+
 class SharedByCache(Simple):
     def make(self, amount: float, params: Any) -> Edit:
         return seen_with(amount)
@@ -281,6 +297,7 @@ class DefaultCounts(Simple):
         (StagesOne, "LP201", "self.pending", "`self.pending` is"),
         (KeepsOnTheHost, "LP202", "self.values[7]", "`self.values[7]` is"),
         (RowsOfACount, "LP302", "self.kept", ""),
+        (OneListForAll, "LP201", "words", "other requests change `words`, too"),
         (SharedByCache, "LP108", f"{__name__}.seen_with", ""),
         (SharedByDefault, "LP108", "SharedByDefault.lowered", ""),
         (DrawsPerCall, "LP303", "generator", "`apply` changes `generator`"),
