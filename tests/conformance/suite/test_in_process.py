@@ -254,8 +254,8 @@ def test_a_given_case_that_never_changes_a_logit_is_noted_with_its_falsy_argumen
     for cases in ((zero, other), (zero,)):
         session = Session("x", TokenOfZero, Plan(cases=tuple(map(Case.parse, cases))))
         _ = session.requests
-        (note,) = [note for note in session.notes if "never changed a logit" in note]
+        (note,) = [note for note in session.notes if "changed no logit in runs" in note]
         assert Case.parse(zero).text in note and "`token` is 0" in note
         session = Session("x", Bias, Plan(cases=tuple(map(Case.parse, cases))))
         _ = session.requests
-        assert not [note for note in session.notes if "never changed a logit" in note]
+        assert not [note for note in session.notes if "changed no logit in runs" in note]
