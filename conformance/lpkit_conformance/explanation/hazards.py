@@ -48,6 +48,7 @@ def fix_for(held: set[Hazard], meant: Hazard | None, readers: Sequence[str]) -> 
         held: the hazards of the program.
         readers: groups of fixes, the first choice first.
     """
+    meant = None if meant == "company" and held & CHANGES else meant  # company alone does not show it
     if meant not in held and len(held & {"resume", *CHANGES}) > 2:
         return ""
     return fix(meant if meant in held else next(name for name in get_args(Hazard) if name in held), *readers)

@@ -45,6 +45,7 @@ def test_the_hazards_of_a_program_are_what_happens_in_it(host: str, ops: list[Op
     [
         ({"company", "remove", "swap"}, "remove", "v1", "remove"),  # meant, and still held
         ({"company", "remove", "swap"}, "resume", "v1", "swap"),  # the most special
+        ({"company", "remove"}, "company", "v1", "remove"),  # company alone does not show it
         ({"alone"}, "resume", "v1", "alone"),
         ({"company"}, None, "v2", "company"),
         ({"company", "swap"}, None, "raised", "swap"),

@@ -290,7 +290,7 @@ class DefaultCounts(Simple):
         (KeyOfTheSign, "LP201", "self.made", "the line asks `self.made`"),
         (QuickAlone, "LP201", "", "the condition is answered otherwise"),
         (BuiltForArrivals, "LP204", "self.index", "`self.index` and `self.by` are out of step"),
-        (StaleIndex, "LP204", "self.index", "`self.index` holds what was right before"),
+        (StaleIndex, "LP204", "self.index", "the values of `self.index` are from before the batch"),
         (OneMaskForAll, "LP201", "self.mask", "`self.mask` is not what it is when the request is alone"),
         (ClearsItsMask, "LP201", "", "`by` is the first value of the row"),
         (ListOfTheCache, "LP201", "ListOfTheCache.base", "`ListOfTheCache.base` takes something from one request"),
