@@ -62,12 +62,14 @@ class Rules(v1.LogitsProcessor, v2.LogitsProcessor):
         self._engine = vllm_config, device_or_states, is_pin_memory
         self._policy = Policy.here()
         self._receipts = Receipts() if self._policy.receipt and _leads(vllm_config) else None
+        on_gpu = torch.device(getattr(device_or_states, "device", device_or_states)).type == "cuda"
         # Made now, since a kernel may be compiled with the first lane of a rule.
-        met = self._policy.rules
+        met = self._policy.rules if on_gpu else ()
         processors = dict.fromkeys(rule.processor for name, rule in RULES.items() if name in met)
         self._lanes = [self._made(self._kind(lane_class(processor, "none"))) for processor in processors]
         self._first = frozenset(self._lanes)
-        self._made(lane_class(MinP, "length"))  # compiles the kernel of conditions
+        if on_gpu:
+            self._made(lane_class(MinP, "length"))  # compiles the kernel of conditions
         self._used: list[lpkit.LogitsProcessor] = []  # lanes in use, in order
         self._touched: set[lpkit.LogitsProcessor] = set()  # lanes that may have something to send (V2)
         self._opened: list[Receipt] = []  # of the requests that are being added
