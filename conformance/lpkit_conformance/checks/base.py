@@ -43,7 +43,7 @@ class Rule(ABC):
         needs_action: True if a run in which the plugin never changed a logit proves nothing.
         as_given: True if it judges the cases as given; the other checks use cases that make the plugin act.
         once: True if the first case is sufficient.
-        compares_processes: True if it needs a second process.
+        compares_processes: True if it compares two ranks: the second child of a run can be the second rank.
         method: the method that an author should look at when the rule is broken; may depend on the host.
         own_exceptions: methods whose exceptions break this very rule, so that its fix helps. An exception of another
             method gets general advice.

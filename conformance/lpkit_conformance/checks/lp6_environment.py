@@ -19,8 +19,10 @@ from lpkit_conformance.checks.lp6_determinism import PAUSE
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.instruments.clocks import JUMP, NO_JUMP, jumping_clock
 from lpkit_conformance.processes import tree
+from lpkit_conformance.processes.supervise import HASH_SEED
 from lpkit_conformance.programs.generate import Finish, Step
 from lpkit_conformance.results import Failed, Finding, Skipped
+from lpkit_conformance.subject.worlds import SECOND_RANK
 
 GRACE_SECONDS = 1.0
 """Seconds for processes that are about to end."""
@@ -51,8 +53,13 @@ class LP604(Check):
         target = origin(subject)
         if target is None:
             raise Skipped("the class cannot be loaded in another process")
-        with subject.setup.second or rank_process.second_rank() as second:
-            rank_process.ask(second, target, subject)
+        if (first := subject.setup.first_rank) is not None:
+            with rank_process.as_second_rank(str(subject.setup.device)):
+                own = ranks.choices(subject.having(world=SECOND_RANK), rank=1)
+            if first.keys() != own.keys() or ranks.parting(first, own):
+                raise Failed("the two ranks differ")  # the first child says how
+            return None
+        with rank_process.second_rank(target, subject) as second:
             try:
                 here = ranks.first_rank(subject)
                 there = rank_process.answer(second)
@@ -67,7 +74,7 @@ class LP604(Check):
             first, second_token = found.tokens
             name, line = self._parting(subject, target)
             cause = advice.cause("named" if name else "processes", self.code).format(name=name)
-            seeds = f"{os.environ.get('PYTHONHASHSEED', 'random')} here, {rank_process.HASH_SEED} there"
+            seeds = f"{os.environ.get('PYTHONHASHSEED', 'random')} here, {HASH_SEED} there"
             where = {"host": found.host, "step": str(found.step), "request": found.request, "hash seed": seeds}
             if first == second_token:
                 summary, expected = "another process gives different logits for the same requests", "equal logits"
@@ -82,8 +89,8 @@ class LP604(Check):
     @staticmethod
     def _parting(subject: Subject, target: str) -> tuple[str, str]:
         """Follow the lines of both ranks; return the name and the line by which they differ, if these are found."""
-        with contextlib.suppress(calls.PluginError, TimeoutError), rank_process.second_rank() as second:
-            rank_process.ask(second, target, subject, follow=True)
+        raised = contextlib.suppress(calls.PluginError, TimeoutError)
+        with raised, rank_process.second_rank(target, subject, follow=True) as second:
             with subject.as_imported(), trails.trail() as here:
                 ranks.choices(subject, rank=0)
             return trails.parting(here, [trails.Seen(*seen) for seen in rank_process.answer(second) or ()])

@@ -42,6 +42,9 @@ TAIL = 2_000
 
 ONE_THREAD: Final = {"OMP_NUM_THREADS": "1"}
 
+HASH_SEED = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
+"""A second rank's ``PYTHONHASHSEED``, different from this process's."""
+
 Event = dict[str, Any]
 """An event of a child; ``event`` is its kind."""
 
@@ -176,7 +179,7 @@ class Child:
                 raise Lost("exit", *_exit_text(self._process.returncode))
             code = self._process.poll()  # before reading: its last events count
             event = self._read()
-            self._limit_output(self._size() if event is None else event["printed"])
+            self._limit_output(os.fstat(self._output.fileno()).st_size if event is None else event["printed"])
             if event is not None:
                 self._started, self._printed = True, event.pop("printed")
                 return event
@@ -209,10 +212,6 @@ class Child:
             self._lines.extend(whole)
         return json.loads(self._lines.popleft()) if self._lines else None
 
-    def _size(self) -> int:
-        """Of what is printed."""
-        return os.fstat(self._output.fileno()).st_size
-
     def _limit_output(self, printed: int) -> None:
         if printed - self._printed > MOST_OUTPUT:
             did = f"printed more than {MOST_OUTPUT >> 20} MiB"
@@ -221,7 +220,7 @@ class Child:
     def _lost(self, kind: LossKind, what: str, did: str) -> Lost:
         stacks = Path(self._folder.name, "stacks.txt")
         text = stacks.read_text(encoding="utf-8", errors="replace") if stacks.exists() else ""
-        self._output.seek(max(self._size() - TAIL, 0))
+        self._output.seek(max(self._output.seek(0, os.SEEK_END) - TAIL, 0))
         lines = self._output.read().decode("utf-8", "replace").strip().splitlines()
         return Lost(kind, what, did, text, lines[-1].strip() if lines else "", self._pulse.calls)
 

@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 import torch
 from lpkit.runtime import ThinkingMarkers, make_config
 
-from lpkit_conformance.processes.supervise import Child
 from lpkit_conformance.programs.generate import Program
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.hosts import HOSTS
@@ -45,7 +44,7 @@ class Setup:
         model: fields of the model's configuration, in addition to lpkit's.
         tokenizer: the folder of the model's tokenizer; empty: lpkit makes one.
         bystanders: child processes that the plugin did not start.
-        second: a process started ahead, for comparison with this process.
+        first_rank: choices of the first rank, in a process that stands for the second; else None.
     """
 
     host: str
@@ -64,7 +63,7 @@ class Setup:
     model: Mapping[str, Any] = field(default_factory=dict)
     tokenizer: str = ""
     bystanders: frozenset[int] = frozenset()
-    second: Child | None = None
+    first_rank: Mapping[str, Any] | None = None
 
     @property
     def interface(self) -> Runner:

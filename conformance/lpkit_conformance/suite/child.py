@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import os
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -34,18 +34,13 @@ def work(parent: Parent) -> None:
     session = _load(parent, job)
     if session is None:
         return
-    from lpkit_conformance.expectation.rank_process import second_rank
-
-    with contextlib.ExitStack() as stack:
-        if job["first"] and any(check.compares_processes for check, _ in session.items):
-            session.second = stack.enter_context(second_rank())
-        while label := parent.job():
-            parent.tell("started", label=label)
-            result = session.judged(label)
-            hint = session.hint() if result.never_active else ""
-            parent.answer({"result": encode(result), "hint": hint, "notes": session.notes})
-            if gpu.error_of(torch.device(session.plan.device)):
-                return  # the parent starts another process for the other checks
+    while label := parent.job():
+        parent.tell("started", label=label)
+        result = session.judged(label)
+        hint = session.hint() if result.never_active else ""
+        parent.answer({"result": encode(result), "hint": hint, "notes": session.notes})
+        if gpu.error_of(torch.device(session.plan.device)):
+            return  # the parent starts another process for the other checks
     parent.answer(len(tree.children()))
 
 
@@ -58,6 +53,7 @@ def _load(parent: Parent, job: dict[str, Any]) -> Session | None:
 
     from lpkit_conformance.discovery.releases import V2_PROCESSORS_SINCE, is_before
     from lpkit_conformance.errors import CaseError
+    from lpkit_conformance.expectation.rank_process import as_second_rank
     from lpkit_conformance.facts.vllm import in_full
     from lpkit_conformance.settings.plan import Plan
     from lpkit_conformance.suite.in_process import Session
@@ -69,7 +65,8 @@ def _load(parent: Parent, job: dict[str, Any]) -> Session | None:
     parent.heart.hung = job["hung"]
 
     def searching(requests: Requests | None) -> None:
-        parent.tell("requests", requests=encode(requests))
+        choices = session.first_rank() if requests and job["helped"] else None
+        parent.tell("requests", requests=encode(requests), first_rank=choices)
 
     name, other = job["target"], job["other"]
     try:
@@ -79,7 +76,9 @@ def _load(parent: Parent, job: dict[str, Any]) -> Session | None:
         tree.adopt_orphans()
         os.environ.update(plan.environment)
         sys.path[:0] = job["path"]  # not before: what is ours must not come from a project's folder
-        session = Session(name, resolve_target(name), plan)
+        with as_second_rank(plan.device) if job["first_rank"] else nullcontext():
+            cls = resolve_target(name)
+        session = Session(name, cls, plan, job["first_rank"])
         session.searching = searching
         if other is not None:
             from lpkit_conformance.suite.pairs import PairSession

@@ -1,5 +1,5 @@
-"""A second child, which judges the checks of the other hosts at the same time: a plugin for both runners takes half as
-long on two processors.
+"""A second child, which judges other checks at the same time: those of the other hosts, as a plugin for both runners
+then takes half as long, and those that compare two ranks, of which it is the second.
 
 Only what passes there is believed. Whatever else happens there (a failure, a hang, an exit) is judged again by the
 first child, so that one process blames, in the order of the checks.
@@ -13,7 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from lpkit_conformance.codec import decode
-from lpkit_conformance.processes.supervise import ONE_THREAD, Child, Lost
+from lpkit_conformance.processes.supervise import HASH_SEED, ONE_THREAD, Child, Lost
 from lpkit_conformance.results import CheckResult
 from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.suite.ahead import CHILD
@@ -23,9 +23,9 @@ PATIENCE_SECONDS = 5.0
 
 
 def divisible(plan: Plan) -> bool:
-    """Return True if a second child saves time: a run of all checks, on a CPU with several cores."""
+    """Return True if a second child saves time: in a run of all checks, on several cores."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return cores > 1 and plan.device == "cpu" and not plan.select and len(plan.hosts or "12") > 1
+    return cores > 1 and not plan.select
 
 
 class Helper:
@@ -38,7 +38,7 @@ class Helper:
 
     def __init__(self, job: dict[str, Any], limit: float) -> None:
         self._seconds = min(limit, PATIENCE_SECONDS)
-        self._child = Child(CHILD, ONE_THREAD)
+        self._child = Child(CHILD, {**ONE_THREAD, "PYTHONHASHSEED": HASH_SEED})
         self._pool = ThreadPoolExecutor(1)
         self._job, self._judged = job, dict[str, Future[Any]]()
 
@@ -49,13 +49,11 @@ class Helper:
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._child.end()
 
-    def begin(self, labels: Sequence[str], requests: dict[str, Any]) -> None:
-        """Judge these checks, in this order, with the requests that the first child has found."""
-        if labels:
-            self._pool.submit(self._call, {**self._job, "plan": {**self._job["plan"], "requests": requests}})
-            self._judged = {label: self._pool.submit(self._call, label) for label in labels}
-        else:
-            self._child.end()
+    def begin(self, labels: Sequence[str], requests: dict[str, Any], first_rank: dict[str, Any] | None) -> None:
+        """Judge these checks, in this order, with the requests and the choices of the first child."""
+        plan = {**self._job["plan"], "requests": requests}
+        self._pool.submit(self._call, {**self._job, "plan": plan, "first_rank": first_rank})
+        self._judged = {label: self._pool.submit(self._call, label) for label in labels}
 
     def passed(self, label: str) -> CheckResult | None:
         """The result of a check that has passed, or is skipped; None if the first child is to judge it."""

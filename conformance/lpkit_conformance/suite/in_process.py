@@ -20,6 +20,7 @@ from lpkit_conformance.activity.search import search
 from lpkit_conformance.catalogue import by_code, chosen
 from lpkit_conformance.checks.base import Check, Engine, Rule, judge
 from lpkit_conformance.errors import CaseError, StandinError
+from lpkit_conformance.expectation.ranks import Choice, first_rank
 from lpkit_conformance.explanation.advice import fix
 from lpkit_conformance.explanation.findings import at_fault, raised
 from lpkit_conformance.explanation.unreached import reaching, serve, unreached
@@ -27,7 +28,6 @@ from lpkit_conformance.hosts import PluginError
 from lpkit_conformance.instruments.module_state import ModuleState
 from lpkit_conformance.instruments.process_settings import settings_kept
 from lpkit_conformance.processes import gpu, tree
-from lpkit_conformance.processes.supervise import Child
 from lpkit_conformance.results import Blocked, CheckResult, Failed, Skipped, Status, label_of
 from lpkit_conformance.settings.cases import FOREIGN_ARGS, Case, Requests
 from lpkit_conformance.settings.hosts import HOSTS, RUNNER_HOSTS, hosts_of
@@ -48,7 +48,7 @@ class Session:
         target: what the user calls the plugin.
         cls: its class.
         plan: what to run.
-        second: a process started ahead, for the check that compares two; none: it starts its own, and waits for it.
+        first: choices of the first rank, if this process stands for the second.
 
     Attributes:
         interfaces: those that the class implements.
@@ -61,14 +61,8 @@ class Session:
 
     engine: ClassVar[Engine] = "reference"
 
-    def __init__(
-        self,
-        target: str,
-        cls: Any,
-        plan: Plan,
-        second: Child | None = None,
-    ) -> None:
-        self.target, self.cls, self.plan, self.second = target, cls, plan, second
+    def __init__(self, target: str, cls: Any, plan: Plan, first: dict[str, list[Choice]] | None = None) -> None:
+        self.target, self.cls, self.plan, self._first = target, cls, plan, first
         self.interfaces = interfaces_of(cls)
         checks = chosen(plan, self.engine)
         self.hosts = self._hosts(checks)
@@ -203,6 +197,12 @@ class Session:
         self._served |= subjects  # what is known of them by now is of use to the checks
         return given
 
+    def first_rank(self) -> dict[str, list[Choice]] | None:
+        """Return the choices that the second rank must make, too; None if the plugin raises."""
+        with settings_kept(), contextlib.suppress(PluginError, Blocked, StandinError):
+            return first_rank(self.subjects("")[0])
+        return None
+
     def acting_cases(self) -> list[Case]:
         """Return the given cases that make the plugin act; if none does, those that are found in their place."""
         given = [self._make(host, Requests(self.plan.cases, self.requests.foreign)) for host in self.hosts]
@@ -218,7 +218,6 @@ class Session:
 
     def _make(self, host: str, requests: Requests) -> tuple[Subject, ...]:
         plan = self.plan
-        started = {self.second.pid} if self.second else set()
         plugin = Plugin(self.target, self.cls, plan.release, self._modules)
         return tuple(
             Subject(
@@ -238,8 +237,8 @@ class Session:
                     trace=plan.trace,
                     model=plan.model,
                     tokenizer=plan.tokenizer,
-                    bystanders=self._bystanders | started,
-                    second=self.second,
+                    bystanders=self._bystanders,
+                    first_rank=self._first,
                 ),
                 requests.foreign,
             )

@@ -95,12 +95,12 @@ class _Supervision:
 
     def judge_all(self, job: dict[str, Any], ahead: Child | None, divided: bool) -> None:
         """Start children until every check has a result, or too many children were lost."""
-        job |= {"plan": encode(self.plan), "hung": {}, "lost": ""}
+        job |= {"plan": encode(self.plan), "hung": {}, "lost": "", "helped": divided, "first_rank": None}
         with ExitStack() as stack:
             if divided:
-                self.helper = stack.enter_context(Helper({**job, "first": False}, self.limit))
+                self.helper = stack.enter_context(Helper({**job, "helped": False}, self.limit))
             for losses in range(1, MOST_LOSSES + 1):
-                job |= {"first": True, "hung": self.hung, "plan": {**encode(self.plan), "requests": self.requests}}
+                job |= {"hung": self.hung, "plan": {**encode(self.plan), "requests": self.requests}}
                 self.loaded = False
                 try:
                     run_child(CHILD, job, self._take, self.limit, ONE_THREAD, ahead, self._judge)
@@ -145,10 +145,15 @@ class _Supervision:
             # A search that has begun may be what ends the process: then the next one sends the simplest requests.
             self.requests = event["requests"] or encode(Requests(self.plan.cases, FOREIGN_ARGS[:1]))
             if self.helper is not None and event["requests"]:
-                others = [label for label in self.agenda.left if _parts(label)[2] not in ("", *self.hosts[:1])]
-                self.helper.begin(others, event["requests"])
+                self.helper.begin(self._divided(), event["requests"], event["first_rank"])
         elif kind == "started":
             self.current = event["label"]
+
+    def _divided(self) -> list[str]:
+        """Return the labels for the second child: of the other hosts, where they need no GPU, and of two ranks."""
+        own = ("", *(self.hosts[:1] if self.plan.device == "cpu" else self.hosts))
+        ranks = tuple(code for code, check in by_code().items() if check.compares_processes)
+        return [label for label in self.agenda.left if label.startswith(ranks) or _parts(label)[2] not in own]
 
     def _judge(self, child: Child) -> None:
         """Get the results that are left, in their order, from a child that has loaded the plugin."""

@@ -1,16 +1,18 @@
-"""A second process gives the same answer as this process, started early or late, and never outlives its use."""
+"""A second process gives the same answer as this process, and never outlives its use."""
 
 from __future__ import annotations
 
 import os
 import signal
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 from lpkit.loading import resolve_target
 from lpkit_conformance.checks.lp6_environment import LP604
 from lpkit_conformance.expectation import rank_process
-from lpkit_conformance.expectation.rank_process import answer, ask, second_rank
+from lpkit_conformance.expectation.rank_process import answer, as_second_rank, second_rank
 from lpkit_conformance.expectation.ranks import OWN, choices, parting
 from lpkit_conformance.processes.supervise import Child
 from lpkit_conformance.settings.cases import Case
@@ -18,6 +20,7 @@ from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.subject.subject import Subject
 from lpkit_conformance.suite.in_process import Session
 from pids import runs
+from zoo.correct.v1 import Bias
 
 BIAS = Path(__file__).parents[1] / "suspects" / "bias.py"
 TARGET = f"{BIAS}:Good"
@@ -32,8 +35,7 @@ def test_its_choices_are_those_of_this_process_if_nothing_depends_on_the_process
     (tmp_path / "torch.py").write_text("raise RuntimeError('not torch')\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)  # from where nothing is imported
     here = choices(SUBJECT, rank=0)
-    with second_rank() as second:
-        ask(second, TARGET, SUBJECT)
+    with second_rank(TARGET, SUBJECT) as second:
         there = answer(second)
     assert there is not None
     assert parting(here, there) is None
@@ -44,27 +46,58 @@ def test_its_choices_are_those_of_this_process_if_nothing_depends_on_the_process
 
 @pytest.mark.parametrize("dead", [False, True])
 def test_a_class_that_is_not_there_and_a_dead_process_give_no_answer(dead: bool) -> None:
-    with second_rank() as second:
+    with second_rank(f"{BIAS}:Nobody", SUBJECT) as second:
         if dead:
             os.kill(second.pid, signal.SIGKILL)
             os.waitid(os.P_PID, second.pid, os.WEXITED | os.WNOWAIT)
-        ask(second, f"{BIAS}:Nobody", SUBJECT)
         assert answer(second) is None
 
 
-@pytest.mark.parametrize("early", [True, False])
-def test_the_check_takes_the_process_that_was_started_ahead_and_ends_it(
-    early: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_check_ends_the_process_that_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[Child] = []
 
-    def start() -> Child:
-        started.append(second_rank())
+    def start(*asked: Any) -> Child:
+        started.append(second_rank(*asked))
         return started[-1]
 
     monkeypatch.setattr(rank_process, "second_rank", start)
-    assert LP604.compares_processes
-    session = Session(TARGET, SUBJECT.plugin.cls, Plan(cases=(CASE,)), second=start() if early else None)
+    session = Session(TARGET, SUBJECT.plugin.cls, Plan(cases=(CASE,)))
     assert session.compute(LP604, "").status == "passed"
     (child,) = started
     assert not runs(child.pid)
+
+
+RANKED = """
+import os, time, torch
+from zoo.correct.v1 import Bias
+
+MORE = {more}
+
+class Ranked(Bias):
+    def apply(self, logits):
+        logits = super().apply(logits)
+        logits[list(self.rows), 7] += MORE
+        return logits
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "status"),
+    [
+        ("float(os.environ.get('RANK', 0))", "failed"),
+        ("time.time() // 3600 % 997", "failed"),
+        ("torch.rand(()).item()", "failed"),
+        ("0.25", "passed"),
+    ],
+)
+def test_a_class_that_is_imported_as_the_second_rank_passes_if_it_chooses_as_the_first(
+    more: str, status: str, tmp_path: Path
+) -> None:
+    plan, first = Plan(cases=(Case.parse(Bias.CASE),)), None
+    for file in (tmp_path / "first.py", tmp_path / "second.py"):
+        file.write_text(RANKED.format(more=more), encoding="utf-8")
+        target = f"{file}:Ranked"
+        with as_second_rank("cpu") if first else nullcontext():
+            session = Session(target, resolve_target(target), plan, first)
+        first = first or session.first_rank()
+    assert session.compute(LP604, "").status == status
