@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -26,7 +27,8 @@ from zoo.registry import Case
 
 
 def subject(cls: Any, case: dict[str, Any] | None = None) -> Subject:
-    return Subject.of("x", cls, "v1", Case.parse(case or cls.CASE), modules=ModuleState(cls))
+    made = Subject.of("x", cls, "v1", Case.parse(case or cls.CASE))
+    return replace(made, plugin=replace(made.plugin, modules=ModuleState(cls)))
 
 
 def failed(cls: Any, *programs: Program) -> Finding:

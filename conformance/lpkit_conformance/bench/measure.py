@@ -16,7 +16,7 @@ import torch
 from lpkit_conformance.bench.clock import Clock
 from lpkit_conformance.bench.launches import budget, launches
 from lpkit_conformance.bench.results import CandidateResult, Point, Times
-from lpkit_conformance.hosts.steady import HEADROOM, BatchChange, Candidate, SteadyBatch
+from lpkit_conformance.hosts.steady import HEADROOM, BatchChange, Candidate, ProcessorCandidate, SteadyBatch
 from lpkit_conformance.instruments.operations import MeasureOperations
 from lpkit_conformance.subject.calls import PluginError
 
@@ -225,7 +225,7 @@ def _round(
 ) -> None:
     candidate = book.candidate
     candidate.prepare(steady, change)
-    if candidate.keeps_books:
+    if isinstance(candidate, ProcessorCandidate):
         book.churn.append(clock.time(candidate.follow)[0])
         book.idle.append(clock.time(lambda: _repeat(candidate.rest))[0] / IDLE_CALLS)
     work.copy_(source)

@@ -18,9 +18,6 @@ from lpkit_conformance.subject.memo import fact
 from lpkit_conformance.subject.subject import Subject
 from lpkit_conformance.subject.worlds import SPECULATING, USUAL
 
-SIZE = 2
-"""Requests that there is room for where one is alone."""
-
 
 class SoloRuns:
     """Expected rows of requests, kept for all programs of a subject: a request is known by how it arrives.
@@ -69,7 +66,7 @@ class SoloRuns:
 
     def _alone(self, active: ActiveRequest, key: tuple[Arrive, Arrive | None], count: int) -> dict[int, torch.Tensor]:
         """The processed row at each of the next ``count`` positions of a request that has an instance to itself."""
-        driver, request = drive(self._subject, SIZE), private(active)
+        driver, request = drive(self._subject, 2), private(active)
         found = {}
         for before, after in alone(self._subject, driver, request, active.logits_key, active.variant, count, new=True):
             found[request.total_len] = after[0]

@@ -129,13 +129,11 @@ class Candidate(ABC):
         kind: ``target``, ``alternative`` or ``floor``.
         host: ``v1``, ``v2`` or empty.
         memory: tensors of the logits' size that it may need in addition to its input.
-        keeps_books: whether :meth:`follow` and :meth:`rest` do anything.
     """
 
     kind = "alternative"
     host = ""
     memory = MEMORY
-    keeps_books = False
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -162,7 +160,6 @@ class ProcessorCandidate(Candidate):
         device: of the logits.
     """
 
-    keeps_books = True
     made = False
 
     def __init__(

@@ -11,8 +11,6 @@ from typing import Any
 
 from lpkit.sampling_params import SamplingParams
 
-from lpkit_conformance.discovery.releases import Release
-from lpkit_conformance.instruments.module_state import ModuleState
 from lpkit_conformance.settings.cases import FOREIGN_ARGS, Case, Foreign, make_params, neighbours, variants
 from lpkit_conformance.subject.memo import Memo
 from lpkit_conformance.subject.model import Model
@@ -46,19 +44,9 @@ class Subject:
     home: Subject | None = field(default=None, init=False, repr=False, compare=False)
 
     @classmethod
-    def of(
-        cls,
-        target: str,
-        plugin: Any,
-        host: str,
-        case: Case,
-        *,
-        release: Release | None = None,
-        modules: ModuleState | None = None,
-        **setup: Any,
-    ) -> Subject:
+    def of(cls, target: str, plugin: Any, host: str, case: Case, **setup: Any) -> Subject:
         """Return a class on a host with a case; ``setup`` are further attributes of :class:`Setup`."""
-        return cls(Plugin(target, plugin, release, modules), Setup(host, case, **setup))
+        return cls(Plugin(target, plugin), Setup(host, case, **setup))
 
     def having(self, **setup: Any) -> Subject:
         """Return the same plugin with changed attributes of its setup, and without facts."""

@@ -77,8 +77,7 @@ def _load(parent: Parent, job: dict[str, Any]) -> Session | None:
         os.environ.update(plan.environment)
         sys.path[:0] = job["path"]  # not before: what is ours must not come from a project's folder
         with as_second_rank(plan.device) if job["first_rank"] else nullcontext():
-            cls = resolve_target(name)
-        session = Session(name, cls, plan, job["first_rank"])
+            session = Session(name, resolve_target(name), plan, job["first_rank"])
         session.searching = searching
         if other is not None:
             from lpkit_conformance.suite.pairs import PairSession
