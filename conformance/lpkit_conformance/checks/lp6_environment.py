@@ -53,10 +53,10 @@ class LP604(Check):
         target = origin(subject)
         if target is None:
             raise Skipped("the class cannot be loaded in another process")
-        if (first := subject.setup.first_rank) is not None:
+        if (told := subject.setup.first_rank) is not None:
             with rank_process.as_second_rank(str(subject.setup.device)):
                 own = ranks.choices(subject.having(world=SECOND_RANK), rank=1)
-            if first.keys() != own.keys() or ranks.parting(first, own):
+            if told.keys() != own.keys() or ranks.parting(told, own):
                 raise Failed("the two ranks differ")  # the first child says how
             return None
         with rank_process.second_rank(target, subject) as second:

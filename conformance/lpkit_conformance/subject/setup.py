@@ -63,7 +63,7 @@ class Setup:
     model: Mapping[str, Any] = field(default_factory=dict)
     tokenizer: str = ""
     bystanders: frozenset[int] = frozenset()
-    first_rank: Mapping[str, Any] | None = None
+    first_rank: dict[str, Any] | None = None
 
     @property
     def interface(self) -> Runner:
