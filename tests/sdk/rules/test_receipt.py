@@ -120,7 +120,7 @@ def test_a_step_changes_the_same_bits_and_waits_for_no_device_with_a_receipt(mon
 def test_the_rows_of_a_step_are_found_once(recorded: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     with recording() if recorded else nullcontext():
         host = V2Host(Rules, vocab_size=VOCAB)
-    host.add(1, asked({"rule": "penalties", "repetition": 1.5}, temperature=0.0), [1, 2], [3])
+        host.add(1, asked({"rule": "penalties", "repetition": 1.5}, temperature=0.0), [1, 2], [3])
     host.flush()
     found: list[bool] = []
     by_slot = V2Binding.by_slot
