@@ -78,9 +78,14 @@ class LP102(Check):
     def run(self, subject: Subject) -> str | None:
         for refusal in admission.refusals(subject):
             raise Failed(self._finding(subject, refusal.error, repr(refusal.args)))
-        for salt in range(4):
-            if subject.plugin.accepts(subject.setup.case.params()):
-                self._company(subject, subject.asked(0, salt=salt))
+        for salt in range(4 if subject.plugin.accepts(subject.setup.case.params()) else 0):
+            params = subject.asked(0, salt=salt)
+            error = subject.plugin.refusal(params)
+            if error is not None:
+                summary = "validate_params refuses the case when the request has another plugin's arguments too"
+                fix = "read your own keys, and ignore keys that you do not know"
+                where, expected = {"extra_args": repr(params.extra_args)}, "no exception, as without the other plugin's"
+                raise refused(summary, where, expected, error, fix=fix)
         return None
 
     @staticmethod
@@ -97,15 +102,6 @@ class LP102(Check):
             location=calls.location_of(error),
             exception=type(error).__name__,
         )
-
-    @staticmethod
-    def _company(subject: Subject, params: SamplingParams) -> None:
-        error = subject.plugin.refusal(params)
-        if error is not None:
-            summary = "validate_params refuses the case when the request has another plugin's arguments too"
-            fix = "read your own keys, and ignore keys that you do not know"
-            where, expected = {"extra_args": repr(params.extra_args)}, "no exception, as without the other plugin's"
-            raise refused(summary, where, expected, error, fix=fix)
 
 
 class LP103(Check):

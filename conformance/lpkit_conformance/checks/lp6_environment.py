@@ -173,8 +173,10 @@ class LP606(Check):
         except calls.PluginError:
             raise Skipped("the plugin raises; other checks say where") from None
         gc.collect()
-        deadline = time.monotonic() + GRACE_SECONDS
-        while (left := self._left(subject)) and time.monotonic() < deadline:
+        others, last = subject.setup.bystanders, time.monotonic() + GRACE_SECONDS
+        while left := {pid: name for pid, name in tree.children().items() if pid not in others}:
+            if time.monotonic() > last:
+                break
             time.sleep(0.05)
         if left:
             named = ", ".join(f"{command} (process {process})" for process, command in sorted(left.items()))
@@ -186,9 +188,3 @@ class LP606(Check):
                 cause="a process started at import, in __init__ or for a request, and never ended",
             )
         return None
-
-    @staticmethod
-    def _left(subject: Subject) -> dict[int, str]:
-        return {
-            process: command for process, command in tree.children().items() if process not in subject.setup.bystanders
-        }
