@@ -177,33 +177,12 @@ def test_what_was_compared_is_told_for_each_runner(correct: Ran) -> None:
     assert re.fullmatch(r"\d+ positions, bit for bit", result(report, "v1", "LP904")["message"])
 
 
-FAILURE = {
-    "schema": "lpkit.failure/1",
-    "check": "LP202",
-    "host": "v2",
-    "seed": 0,
-    "vocab_size": 512,
-    "max_num_seqs": 8,
-    "program": {
-        "name": "a slot is taken over",
-        "max_num_seqs": 8,
-        "operations": [
-            {"op": "arrive", "request": "a", "variant": 0},
-            {"op": "arrive", "request": "b", "variant": 2},
-            {"op": "step"},
-            {"op": "finish", "request": "a"},
-            {"op": "arrive", "request": "c", "variant": None},
-            {"op": "step", "count": 3},
-        ],
-    },
-}
-
-
 def test_a_saved_failure_runs_in_a_real_engine(here: Callable[..., Any], tmp_path: Path) -> None:
     """A correct plugin passes there: see test_watch.py."""
     saved = tmp_path / "saved.json"
-    case = {"extra_args": {"keeps_token": 7}}
-    saved.write_text(json.dumps({**FAILURE, "target": f"{PLANTED}:KeepsSlots", "case": case}), encoding="utf-8")
+    held = ROOT / "tests" / "contracts" / "golden" / "failures" / "program.json"
+    target = {"target": f"{command.FIXTURES / 'plugins.py'}:KeepsSlots", "host": "v2"}
+    saved.write_text(json.dumps(json.loads(held.read_text(encoding="utf-8")) | target), encoding="utf-8")
     done = here("replay", str(saved))
     assert done.exit_code == 1
     assert done.stdout.splitlines()[-1].startswith("FAILING IN A REAL ENGINE  LP202[v2]")
