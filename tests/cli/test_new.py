@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import stat
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from lpkit_cli.scaffold.baking import template_directory
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -154,3 +156,25 @@ def test_missing_cookiecutter_is_told(lpkit, tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "needs cookiecutter" in done.stderr
     assert not (tmp_path / "my-proc").exists()
+
+
+def test_plain_cookiecutter_bakes_the_same(new, tmp_path: Path, style: str) -> None:
+    new("my-proc", "--style", style, "-o", "ours")
+    plain = [sys.executable, "-m", "cookiecutter", str(template_directory()), "--no-input", "-o", "plain"]
+    environment = {**os.environ, "HOME": str(tmp_path), "USERPROFILE": str(tmp_path)}
+    answers = ["project_name=my-proc", f"style={style}"]
+    subprocess.run([*plain, *answers], cwd=tmp_path, env=environment, check=True, stdin=subprocess.DEVNULL)
+    ours, theirs = tmp_path / "ours" / "my-proc", tmp_path / "plain" / "my-proc"
+    assert files(theirs) == files(ours)
+    for name in files(ours):
+        assert (ours / name).read_bytes() == (theirs / name).read_bytes(), name
+    refused = subprocess.run(
+        [*plain, "project_name=class"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert refused.returncode != 0
+    assert not (tmp_path / "plain" / "class").exists()

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from command import FIXTURES
 from lpkit.loading import LoadError
+from lpkit_cli.scaffold.baking import template_directory
 from lpkit_cli.scaffold.naming import names_for
 from lpkit_cli.scaffold.wrapping import context, import_line, toml
 from lpkit_conformance.discovery import bridgeable
@@ -218,6 +219,19 @@ def test_bad_input_is_refused_in_a_line_and_nothing_is_written(new, tmp_path: Pa
 def test_a_project_that_would_hide_the_wrapped_package_is_refused(new) -> None:
     done = new("old-package", "--wrap", "old_package.old:OldTarget", code=2)
     assert "choose another name, e.g. old-package-bridge" in done.stderr
+
+
+def test_plain_cookiecutter_wraps_a_v1_class(old, tmp_path: Path) -> None:
+    plain = [sys.executable, "-m", "cookiecutter", str(template_directory()), "--no-input", "style=wrap"]
+    environment = {**old, "HOME": str(tmp_path), "USERPROFILE": str(tmp_path), "PATH": ""}
+    done = subprocess.run([*plain, "project_name=a-b"], cwd=tmp_path, env=environment, capture_output=True, check=False)
+    assert done.returncode != 0
+    answers = ["project_name=a-b", "wraps=old_package.old:OldTarget"]
+    subprocess.run([*plain, *answers], cwd=tmp_path, env=environment, check=True, capture_output=True)
+    text = (tmp_path / "a-b/src/a_b/processor.py").read_text(encoding="utf-8")
+    assert "from old_package.old import OldTarget\n" in text
+    assert "class AB(lpkit.Bridged):" in text
+    tomllib.loads((tmp_path / "a-b/pyproject.toml").read_text(encoding="utf-8"))
 
 
 def test_long_import_lines_are_wrapped() -> None:

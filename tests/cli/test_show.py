@@ -93,6 +93,11 @@ def test_another_version_of_the_same_module_is_compared_on_the_same_request(run:
     assert other["receipts"][0]["acted"] == 6 and "old/plugin.py:Bias: parts at token" in done.stdout
 
 
+def test_rules_try_is_show_with_rules(run: Run) -> None:
+    done = run("rules", "try", RULES, "--steps", "2")
+    assert done.exit_code == 0 and "/0 ban then /1 min_p" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("name", "said", "steps"),
     [

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from lpkit_conformance.errors import UserError
 
-from lpkit_cli.commands.show import document_text
+from lpkit_cli.commands.show import document_text, try_
 
 PolicyFile = Annotated[
     Path | None, typer.Option("--policy", metavar="FILE", help="The operator's file, in place of LPKIT_RULES.")
@@ -62,5 +62,5 @@ def explain(
 
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Rules as data: documents, and operators' files.")
-for _command in (check, schema, explain):
-    app.command(_command.__name__)(_command)
+for _command in (check, schema, explain, try_):
+    app.command(_command.__name__.rstrip("_"))(_command)

@@ -16,6 +16,44 @@ from lpkit_cli.console import write
 
 PAGE = Path("lpkit-show.html")
 
+Prompt = Annotated[str, typer.Option(help="Prompt of the request; by default one that suits the model.")]
+ShowCase = Annotated[
+    str,
+    typer.Option(
+        "--case",
+        metavar="JSON",
+        help="SamplingParams of the request; by default the first case of the project. "
+        '{"temperature": 0.7, "extra_args": {...}}',
+    ),
+]
+Steps = Annotated[int, typer.Option(metavar="N", help="Tokens of the reply at most.", min=1, max=1024)]
+Seed = Annotated[int, typer.Option(help="Seed of the random numbers that choose the tokens.")]
+ShowModel = Annotated[
+    str,
+    typer.Option(
+        metavar="PATH",
+        help="A model of transformers on this machine: a folder, or a name in the cache. By default lpkit's toy, an "
+        "n-gram model of words.",
+    ),
+]
+Out = Annotated[Path, typer.Option(metavar="FILE", help="The page to write; - is standard output.")]
+Compare = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME=A,B,... or TARGET,...",
+        help="Show the reply with each value of a parameter: an argument of a processor, a field of SamplingParams, or "
+        "N.NAME of a document's step N; the page's tokens are those of the first value. Or show it with each of these "
+        "processors in place of the targets, such as another version: old.py:Class.",
+    ),
+]
+Svg = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Write a picture of the most telling token, before and after the processors."),
+]
+JsonFile = Annotated[
+    Path | None, typer.Option("--json", metavar="FILE", help="Write the data as JSON; - is standard output.")
+]
+
 
 def show(
     targets: Targets = None,
@@ -23,36 +61,13 @@ def show(
         str,
         typer.Option(metavar="DOCUMENT", help="Show the steps of a document of rules: its JSON, or a file of it."),
     ] = "",
-    prompt: Annotated[str, typer.Option(help="Prompt of the request; by default one that suits the model.")] = "",
-    case: Annotated[
-        str,
-        typer.Option(
-            "--case",
-            metavar="JSON",
-            help="SamplingParams of the request; by default the first case of the project. "
-            '{"temperature": 0.7, "extra_args": {...}}',
-        ),
-    ] = "",
+    prompt: Prompt = "",
+    case: ShowCase = "",
     host: Annotated[Host, typer.Option(help="Runner; all: the newest one whose interface all targets have.")] = "all",
-    steps: Annotated[int, typer.Option(metavar="N", help="Tokens of the reply at most.", min=1, max=1024)] = 64,
-    seed: Annotated[int, typer.Option(help="Seed of the random numbers that choose the tokens.")] = 0,
-    model: Annotated[
-        str,
-        typer.Option(
-            metavar="PATH",
-            help="A model of transformers on this machine: a folder, or a name in the cache. By default lpkit's toy, "
-            "an n-gram model of words.",
-        ),
-    ] = "",
-    compare: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME=A,B,... or TARGET,...",
-            help="Show the reply with each value of a parameter: an argument of a processor, a field of "
-            "SamplingParams, or N.NAME of a document's step N; the page's tokens are those of the first value. Or show "
-            "it with each of these processors in place of the targets, such as another version: old.py:Class.",
-        ),
-    ] = "",
+    steps: Steps = 64,
+    seed: Seed = 0,
+    model: ShowModel = "",
+    compare: Compare = "",
     trace: Annotated[
         Path | None,
         typer.Option(
@@ -65,16 +80,9 @@ def show(
         EngineChoice,
         typer.Option(help="Serve the request in lpkit's reference runtime, or in a real vLLM on the CPU."),
     ] = EngineChoice.reference,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="The page to write; - is standard output.")] = PAGE,
-    svg: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE", help="Write a picture of the most telling token, before and after the processors."
-        ),
-    ] = None,
-    json_file: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Write the data as JSON; - is standard output.")
-    ] = None,
+    out: Out = PAGE,
+    svg: Svg = None,
+    json_file: JsonFile = None,
     limit: Annotated[float, typer.Option(help="Seconds that a call of a processor may take.", min=1.0)] = 20.0,
 ) -> None:
     """Show what processors do to a request: each token before and after each processor, on one page.
@@ -123,6 +131,22 @@ def show(
     if shown.problem:
         typer.echo(f"lpkit show: stopped after {len(shown.steps)} tokens: {shown.problem}", err=True)
     raise typer.Exit(shown.exit_code)
+
+
+def try_(
+    document: Annotated[str, typer.Argument(help="A document: its JSON, or a file of it.")],
+    prompt: Prompt = "",
+    case: ShowCase = "",
+    steps: Steps = 64,
+    seed: Seed = 0,
+    model: ShowModel = "",
+    compare: Compare = "",
+    out: Out = PAGE,
+    json_file: JsonFile = None,
+) -> None:
+    """Show what a document of rules does to a request: ``lpkit show --rules DOCUMENT``."""
+    options = {"prompt": prompt, "case": case, "steps": steps, "seed": seed, "model": model, "compare": compare}
+    show(rules=document, out=out, json_file=json_file, **options)  # type: ignore[arg-type]
 
 
 def _values(compare: str) -> tuple[str, list[Any]]:

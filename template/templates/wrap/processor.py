@@ -1,11 +1,12 @@
 {%- set class = cookiecutter.class_name -%}
-{%- set target = cookiecutter._wrapped_name -%}
+{%- set module, _, name = cookiecutter.wraps.partition(":") -%}
+{%- set target = cookiecutter._wrapped_name or name -%}
 """`{{ cookiecutter.wraps }}` on both of vLLM's runners."""
 
 from __future__ import annotations
 
 import lpkit
-{{ cookiecutter._wrap_import }}
+{{ cookiecutter._wrap_import or "from " ~ module ~ " import " ~ name }}
 {% if cookiecutter._wrap_kind == "class" %}
 
 class {{ class }}(lpkit.Bridged):
