@@ -48,7 +48,7 @@ def made(*given):
 
 changed = [False]
 
-stage, slow, steadily = V1History._stage, [0], [0]
+stage, slow, steadily = V1History._look, [0], [0]
 
 def seen(self, *given):
     slow[0] += 1
@@ -69,7 +69,7 @@ def same(by_slot, general, context, rows, steady=False):
     steadily[0] += steady
     with (
         mock.patch.multiple(cls, **python) if python else mock.patch.object(fused, "few_for", lambda _: few),
-        mock.patch.object(V1History, "_stage", seen if steady else stage),
+        mock.patch.object(V1History, "_look", seen if steady else stage),
     ):
         found = by_slot.apply(logits, *context)
     assert found is logits

@@ -7,6 +7,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
 
@@ -28,36 +29,39 @@ PAGES = 4
 
 
 class Outbox:
-    """Numbers that go to the same memory of the device in every step, by one copy without new memory.
+    """Two rows of numbers that go to the same memory of the device in every step, by one copy without new memory.
 
     Args:
-        count: of the numbers.
+        count: of the numbers in a row.
         device: where they go; on a CPU it is the host's own memory.
 
     Attributes:
-        device: int64 ``[count]``.
+        device: int64 ``[2, count]``.
     """
 
     def __init__(self, count: int, device: torch.device) -> None:
         cuda = device.type == "cuda"
         with torch.inference_mode(False):  # the engine may call inside and outside of this mode
-            self.device = torch.zeros(count, dtype=torch.int64, device=device)
+            self.device = torch.zeros(2, count, dtype=torch.int64, device=device)
             self._pages = [self.device]
             if device.type != "cpu":
-                self._pages = [torch.zeros(count, dtype=torch.int64, pin_memory=cuda) for _ in range(PAGES)]
-        self._memory = [(ctypes.c_int64 * count).from_address(page.data_ptr()) for page in self._pages]
+                self._pages = [torch.zeros(2, count, dtype=torch.int64, pin_memory=cuda) for _ in range(PAGES)]
+        row = ctypes.c_int64 * count
+        self._first = [np.frombuffer(row.from_address(page.data_ptr()), dtype=np.int64) for page in self._pages]
+        self._second = [row.from_address(page[1].data_ptr()) for page in self._pages]
         event: Any = torch.cuda.Event
         self._copied = [event() for _ in self._pages] if cuda else []
         self._pack = struct.Struct(f"{count}q").pack_into
         self._number = 0
 
-    def send(self, numbers: Sequence[int]) -> None:
-        """Send ``count`` numbers. Waits only for the copy that was made :data:`PAGES` steps ago."""
+    def send(self, first: np.ndarray[Any, Any], second: Sequence[int]) -> None:
+        """Send both rows. Waits only for the copy that was made :data:`PAGES` steps ago."""
         number = self._number = (self._number + 1) % len(self._pages)
         page = self._pages[number]
         if self._copied:
             self._copied[number].synchronize()
-        self._pack(self._memory[number], 0, *numbers)
+        self._first[number][...] = first
+        self._pack(self._second[number], 0, *second)  # faster than numpy, which looks at each number twice
         if page is not self.device:
             self.device.copy_(page, non_blocking=True)
             if self._copied:

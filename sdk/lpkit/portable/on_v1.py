@@ -88,7 +88,7 @@ class V1Binding:
             return None
         if reads_texts:
             assert self._history is not None
-            slots, texts, waiting = self._history.texts(self._own, len(logits), "kernels")
+            slots, texts, waiting = self._history.texts(self._own, logits.shape[0])
             if waiting:
                 self._warn()
             return slots, texts
@@ -110,7 +110,7 @@ class V1Binding:
             self._located = sent(torch.from_numpy(np.array(located, dtype=np.int64)), self._device).unbind()
         (index, slots), history = self._located, None
         if self._history is not None:
-            places, texts, waiting = self._history.texts(self._own, logits.shape[0], "rows")
+            places, texts, waiting = self._history.texts(self._own, logits.shape[0])
             if waiting:
                 self._warn()
                 keep = [number for number, (row, _) in enumerate(self._own) if row not in waiting]
