@@ -13,7 +13,7 @@ import torch
 
 from lpkit import kernels
 from lpkit.kernels import fused
-from lpkit.kernels.recording import StandIn
+from lpkit.kernels.recording import HASHES, StandIn
 from lpkit.rng import mix
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "counts",
     "end_of_last",
     "ends_with",
+    "fresh_context",
     "largest_per_id",
     "match_lengths",
     "next_in_loop",
@@ -251,6 +252,40 @@ def ends_with(tokens: torch.Tensor, lengths: torch.Tensor, phrases: torch.Tensor
     held = tokens.gather(1, position.clamp(0, tokens.shape[1] - 1).flatten(1)).view(phrases.shape)
     equal = (held == phrases) & (phrases >= 0) & (position >= 0)
     return (equal | (offset >= count.unsqueeze(2))).all(2) & (count <= phrases.shape[2])
+
+
+def fresh_context(
+    tokens: torch.Tensor,
+    is_output: torch.Tensor,
+    lengths: torch.Tensor,
+    weights: torch.Tensor,
+    size: torch.Tensor,
+    since: torch.Tensor,
+) -> torch.Tensor:
+    """Hash the last tokens of each output, unless they stood there before: a watermark marks each context once.
+
+    The hash is the sum of the tokens times their weights, modulo :data:`HASHES`. What is before the output counts as 0.
+
+    Args:
+        tokens: int64 ``[n, W]``, histories.
+        is_output: bool ``[n, W]``, True for tokens of the output.
+        lengths: int64 ``[n]``, length of each history.
+        weights: int64 ``[n, k]``, not negative: of the last token, of the one before it, and so on.
+        size: int64 ``[n]``, tokens of a context and the one behind it, at most ``k + 1``.
+        since: int64 ``[n]``; contexts that end before this position are forgotten.
+
+    Returns:
+        int64 ``[n, 1]``; -1 for a context that is not new, or if ``since`` is behind the history.
+    """
+    if isinstance(tokens, StandIn):
+        return tokens.kernels.fresh_context(tokens, is_output, lengths, weights, size, since)
+    longest = weights.shape[1]
+    outputs = torch.nn.functional.pad(tokens * is_output, (longest, 0))
+    ends = lengths + longest
+    back = torch.arange(1, longest + 1, device=tokens.device)
+    hashed = (outputs.gather(1, ends.unsqueeze(1) - back) * weights).sum(1, keepdim=True) % HASHES
+    again = completes_ngram(outputs, ends, size, since + longest + 1 - size).any(1)
+    return hashed.masked_fill_((again | (since > lengths)).unsqueeze(1), -1)
 
 
 def counts(tokens: torch.Tensor, among: torch.Tensor) -> torch.Tensor:

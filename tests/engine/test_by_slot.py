@@ -23,7 +23,7 @@ from lpkit.sampling_params import SamplingParams
 from plugins_here import FOLDERS, announced
 
 SLOTS, VOCAB, CPU = 5, 2100, torch.device("cpu")
-UNRECORDED = ("lpkit-cite-from-prompt",)
+in_python = sys.argv[2:] == ["python"]
 name = sys.argv[1]
 conditional = name in RULES  # a step of a document, with a condition
 if conditional:
@@ -42,6 +42,8 @@ def made(*given):
     ):
         by_slot = cls(*given)
     assert by_slot._by_slot is not None
+    if in_python:
+        by_slot._by_slot = None
     general = cls(*given)
     assert general._by_slot is None
     return by_slot, general
@@ -63,7 +65,7 @@ def same(by_slot, general, context, rows, steady=False):
     logits = given.clone(memory_format=torch.preserve_format)
     with mock.patch.object(fused, "prepare", lambda device: whole):
         expected = general.apply(logits.clone(), *context)
-    python = {} if name in UNRECORDED else {"process": None, "edit": None}  # nothing of the author's runs
+    python = {} if in_python else {"process": None, "edit": None}  # nothing of the author's runs
     if python:
         assert by_slot._by_slot.recorded or not by_slot._admission.own.all.any()
     steadily[0] += steady
@@ -104,6 +106,12 @@ def params(uses):
                 extra[key] = [chance.randrange(5) for _ in range(chance.choice([0, 1, 1, 2]))]
     if "loop_times" in extra and chance.random() < 0.5:
         extra["loop_end"] = [chance.randrange(VOCAB)]
+    if "cite_also" in extra:
+        extra["cite_also"] = [chance.randrange(12) for _ in range(chance.randrange(3))]
+    if "synthid_keys" in extra:
+        extra["synthid_keys"] = chance.sample(range(99), chance.randrange(1, 5))
+        extra |= {"synthid_ngram_len": chance.randrange(2, 5), "synthid_context_history_size": chance.choice([2, 1024])}
+        extra["synthid_skip_first_ngram_calls"] = chance.random() < 0.5
     if "logit_bias_ids" in extra:
         extra["logit_bias_ids"] = chance.sample(range(VOCAB), chance.randrange(1, 20))
         extra["logit_bias_values"] = [chance.uniform(-9, 9) for _ in extra["logit_bias_ids"]]
@@ -175,8 +183,8 @@ BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 RULES = ("allowed-tokens", "min-p", "target-token", "temperature", "top-n-sigma", "truncation")
 SPARSE = ("dry", "logit-bias", "no-repeat-ngram", "ocr-ngram", "penalties")
-UNRECORDED = ("cite-from-prompt",)
-ANSWERED = ("forced-sequence", "greenlist-watermark", "loop-breaker", "thinking-budget", "xtc")
+ANSWERED = ("cite-from-prompt", "forced-sequence", "greenlist-watermark", "loop-breaker", "synthid")
+ANSWERED += ("thinking-budget", "xtc")
 CONDITIONAL = (
     ("min_p", "tokens", {"threshold": 0.4}),
     ("bias", "tokens", {"ids": [3, 700, 9], "values": [2.0, -1.0, 4.0]}),
@@ -188,7 +196,7 @@ CONDITIONAL = (
 
 def test_by_slot_a_batch_gets_what_its_rows_get_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(BENCHMARKS)
-    interpret(CODE, *((f"lpkit-{rule}",) for rule in (*RULES, *SPARSE, *ANSWERED, *UNRECORDED)))
+    interpret(CODE, *((f"lpkit-{rule}",) for rule in (*RULES, *SPARSE, *ANSWERED)), ("lpkit-penalties", "python"))
 
 
 def test_by_slot_a_step_with_a_condition_edits_the_rows_at_which_it_acts(monkeypatch: pytest.MonkeyPatch) -> None:

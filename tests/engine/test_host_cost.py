@@ -15,13 +15,6 @@ TOOLS = ROOT / "conformance" / "tools"
 CHAINS = {"rules": 4, "rules, with a condition": 3}
 """Launches of documents' steps; those of other rules are known without an engine."""
 
-IN_PYTHON = {
-    "cite-from-prompt": ((4, 31, 10), (4, 30, 10)),
-    "synthid": ((4, 37, 15), (4, 36, 15)),
-}
-"""Launches, operations of torch, and new memory on V1 and V2, for rules whose Python runs in each step; most operations
-are views."""
-
 MOST_INSTRUCTIONS = {
     ("min-p", "V1"): 60,
     ("min-p", "V2"): 60,
@@ -64,7 +57,7 @@ def test_a_step_takes_the_launches_and_operations_that_are_known(tmp_path: Path)
     found = json.loads(printed.partition("found ")[2])
     on_v2 = {name.removeprefix("lpkit-"): counts[0][1] for name, counts in LAUNCHES.items()} | CHAINS
     # Recorded rules dispatch no operation of torch and take no memory, on each runner.
-    known = {name: ((launches, 0, 0),) * 2 for name, launches in on_v2.items()} | IN_PYTHON
+    known = {name: ((launches, 0, 0),) * 2 for name, launches in on_v2.items()}
     assert {name: found[name] for name in known} == {name: [*map(list, sides)] for name, sides in known.items()}
 
 

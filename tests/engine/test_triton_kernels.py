@@ -133,7 +133,7 @@ from lpkit import kernels
 from lpkit.kernels import masks, triton_few
 
 n, vocab, k = map(int, sys.argv[1:])
-triton_few.LOOKED_AT = 64
+triton_few.LISTED = 64
 generator = torch.Generator().manual_seed(7)
 logits = torch.randn(n, vocab + 5, generator=generator)
 ids = torch.randint(-1, vocab, (n, k), generator=generator)

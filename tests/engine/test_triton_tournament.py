@@ -18,7 +18,10 @@ given, behind = logits[:, :vocab], logits[:, vocab:].clone()
 bits = torch.randint(0, 2, (500 + vocab,), generator=generator).float()
 bits = torch.cat((bits, torch.zeros(vocab)))
 starts = torch.randint(0, 500, (rounds, rows), generator=generator).t()
-starts[-1] = 500 + vocab
+seeds = torch.randint(0, 500, (rows, 1), generator=generator)
+shifts = (starts - seeds) % 500
+seeds[-1] = shifts[0, 4:] = -1
+starts[-1] = starts[0, 4:] = 500 + vocab
 temperature = torch.linspace(0.3, 2.0, rows).unsqueeze(1)
 
 # In float64, and by what loses: a token that loses nearly everywhere is told of by little else.
@@ -33,8 +36,8 @@ exact = given.double() + temperature * gain.clamp(min=torch.finfo(torch.float32)
 
 before = given.clone()
 if rounds < 4:
-    torch.testing.assert_close(kernels.tournament_(given.clone(), temperature, bits, starts), exact.float())
-assert fused.tournament_(given, temperature, bits, starts) is given
+    torch.testing.assert_close(kernels.tournament_(given.clone(), temperature, bits, seeds, shifts), exact.float())
+assert fused.tournament_(given, temperature, bits, seeds, shifts) is given
 torch.testing.assert_close(given.double(), exact, rtol=1e-5, atol=1e-5)
 assert torch.equal(given[-1], before[-1])
 assert torch.equal(logits[:, vocab:], behind)

@@ -135,9 +135,9 @@ def test_tournaments_have_the_same_winners(logits: torch.Tensor) -> None:
     rows, vocab = logits.shape
     generator = torch.Generator().manual_seed(5)
     bits = torch.cat((torch.randint(0, 2, (100 + vocab,), generator=generator).float(), torch.zeros(vocab)))
-    starts = torch.randint(0, 100, (rows, 6), generator=generator)
-    starts[0, 3:] = 100 + vocab  # rounds that change nothing
-    arguments = (column(logits, 1.0, 2.0), bits, starts)
+    seeds, shifts = (torch.randint(0, 100, (rows, size), generator=generator) for size in (1, 6))
+    shifts[0, 3:] = -1  # rounds that are not held
+    arguments = (column(logits, 1.0, 2.0), bits, seeds, shifts)
 
     def compute(device: torch.device) -> list[torch.Tensor]:
         return [kernels.tournament_(logits.clone().to(device), *(item.to(device) for item in arguments))]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 LAUNCHES = {
     "lpkit-allowed-tokens": [(2, 2)],
-    "lpkit-cite-from-prompt": [(16, 14)],
+    "lpkit-cite-from-prompt": [(2, 1)],
     "lpkit-dry": [(3, 2)],
     "lpkit-forced-sequence": [(4, 3)],
     "lpkit-greenlist-watermark": [(3, 2)],
@@ -14,7 +14,7 @@ LAUNCHES = {
     "lpkit-no-repeat-ngram": [(3, 2)],
     "lpkit-ocr-ngram": [(3, 2)],
     "lpkit-penalties": [(3, 2)],
-    "lpkit-synthid": [(24, 22), (27, 25)],
+    "lpkit-synthid": [(4, 3)],
     "lpkit-target-token": [(2, 2)],
     "lpkit-temperature": [(2, 2)],
     "lpkit-thinking-budget": [(4, 3)],

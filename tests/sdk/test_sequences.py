@@ -109,6 +109,26 @@ def test_a_pattern_that_has_begun_is_recognized_by_its_longest_beginning() -> No
     assert max(found) == 3
 
 
+def test_a_context_is_new_where_a_plain_search_does_not_find_it() -> None:
+    rng, longest = random.Random(4), 5
+    for width in (1, 9, 64):
+        histories = few_kinds(rng, width, 2)
+        tokens, lengths = padded(histories, width)
+        prompts, sizes, since = ([rng.randrange(low, 7) for _ in histories] for low in (0, 1, 0))
+        factors = [[rng.randrange(2**16) * (back < size - 1) for back in range(longest)] for size in sizes]
+        is_output = (torch.arange(width) >= torch.tensor(prompts).unsqueeze(1)) & (tokens >= 0)
+        given = tokens, is_output, lengths, torch.tensor(factors), torch.tensor(sizes), torch.tensor(since)
+        found = sequences.fresh_context(*given)[:, 0].tolist()
+        for ids, prompt, size, first, weights, result in zip(
+            histories, prompts, sizes, since, factors, found, strict=True
+        ):
+            output = [0] * longest + [0 if place < prompt else token for place, token in enumerate(ids)]
+            contexts = [output[end - size + 1 : end] for end in range(longest + first, len(output))]
+            new = first <= len(ids) and output[len(output) - size + 1 :] not in contexts
+            hashed = sum(map(int.__mul__, output[: -longest - 1 : -1], weights)) % 2**16
+            assert result == (hashed if new else -1)
+
+
 def test_tokens_are_counted_among_the_selected_ones() -> None:
     rng = random.Random(3)
     histories = few_kinds(rng, 32, 4)

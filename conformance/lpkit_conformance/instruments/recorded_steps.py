@@ -84,10 +84,11 @@ class _Kernel:
             return
         step, kinds, sparse = steps()[self.__name__]
         rows = _seen(SlotHistories(*given[:texts], **sizes), index, here) if texts else None
-        values = [
-            column if dtype == torch.uint8 else column[here].squeeze(1) if ndim == 1 else column[here]
-            for column, (dtype, ndim) in zip(columns, kinds, strict=True)
-        ]
+        values = []
+        for column, (dtype, ndim) in zip(columns, kinds, strict=True):
+            shared = dtype == torch.uint8 or not ndim
+            found = column if shared else column[here]
+            values.append(found if ndim == 2 else found.squeeze(1))
         every = _rows(torch.arange(len(here)), here)
         step(SparseLogits(edited, every) if sparse else edited, rows, *values)
         logits[index] = edited

@@ -94,7 +94,7 @@ def _go_over(found: ModuleType, logits: torch.Tensor) -> None:
     found.mask_far_below_top_(logits, ones, ones)
     found.dynamic_temperature_(logits, *(ones,) * 6)
     found.add_where_hashed_(logits, ones.int(), ones.int(), ones)
-    found.tournament_(logits, ones, logits[0].clone(), ones.long() - 1)
+    found.tournament_(logits, ones, logits[0].repeat(3), ones.long(), ones.long())
     found.mask_deviations_below_top_(logits, ones)
     found.mask_unlikely_(logits, *(ones,) * 4)
     ids = torch.zeros(len(logits), 2, dtype=torch.int64, device=logits.device)
@@ -103,9 +103,9 @@ def _go_over(found: ModuleType, logits: torch.Tensor) -> None:
         found.exclude_top_choices_(logits, ones, ones, ids, where)
 
 
-def _try_few(_: ModuleType, device: torch.device) -> None:
-    for name in FEW:
-        import_module(name).attempt(device)
+def _try_few(found: ModuleType, device: torch.device) -> None:
+    found.attempt_few(device)
+    found.attempt_histories(device)
 
 
 def fused_for(logits: Any) -> Any:

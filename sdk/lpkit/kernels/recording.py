@@ -24,6 +24,10 @@ At this length a row takes 17 million comparisons. From an H100's integer throug
 This is an estimate, not a measurement."""
 
 
+HASHES = 2**16
+"""Number of different hashes that :func:`lpkit.sequences.fresh_context` returns."""
+
+
 class Read(NamedTuple):
     """A column that a step reads: its number among those of a rule, its type, its dimensions as it is read, and
     True if it has one value per request."""
@@ -105,6 +109,8 @@ class StandIn:
 class OfSlots(StandIn):
     """Stands for the values of some rows: the entries of ``column``, ``[slots + 1, ...]``, at the rows' slots."""
 
+    kind = "a column"
+
     def __init__(self, column: torch.Tensor) -> None:
         self.column = column
 
@@ -116,6 +122,12 @@ class OfSlots(StandIn):
         if dim not in (1, -1) or self.column.ndim != 1:
             raise NotRecordableError("it reshapes a column")
         return OfSlots(self.column.unsqueeze(1))
+
+
+class Shared(OfSlots):
+    """Stands for a tensor that the processor made once, ``column``: the same for all rows."""
+
+    kind = "a tensor"
 
 
 def _operator(name: str) -> Any:
@@ -137,7 +149,10 @@ class Computed(StandIn):
         return torch.float32 if self.form[0] == "read" else torch.int64
 
     __add__, __sub__, __and__ = map(_operator, ("add", "sub", "and"))
-    __lt__, __gt__, __ge__ = map(_operator, ("lt", "gt", "ge"))
+    __lt__, __gt__, __ge__, __ne__ = map(_operator, ("lt", "gt", "ge", "ne"))
+
+    def __getitem__(self, part: Any) -> Computed:
+        return Computed("part", self, str(part))
 
 
 class Kernels:
@@ -191,7 +206,7 @@ class Recorder(StandIn):
         return self.record("scatter_add_", *given)
 
     def __getitem__(self, ids: Any) -> Computed:
-        return Computed("read", ids)
+        return Computed("read", len(self.made), ids)  # a later read may see what was written before it
 
     def __setitem__(self, ids: Any, value: Any) -> None:
         self.record("write", ids, value)
@@ -230,13 +245,15 @@ def _columns(rule: SlotRule, found: list[OfSlots]) -> tuple[torch.Tensor, ...]:
 
 def _column(value: Any, dtype: torch.dtype, ndim: int) -> torch.Tensor:
     """Return the column that ``value`` stands for. A copy of another type would keep the values of one step."""
-    if type(value) is not OfSlots or value.dtype != dtype or value.column.ndim != ndim:
+    if not isinstance(value, OfSlots) or value.dtype != dtype or value.column.ndim != ndim:
         raise NotRecordableError("a column has another type or shape than the kernel reads")
     return value.column if value.column.ndim == 2 else value.column.unsqueeze(1)
 
 
-def memory_of(column: torch.Tensor) -> tuple[Any, ...]:
+def memory_of(column: torch.Tensor | None) -> tuple[Any, ...]:
     """Return what tells a column from others, while both exist."""
+    if column is None:
+        return ()
     return column.untyped_storage()._cdata, column.storage_offset(), column.shape, column.stride()
 
 
@@ -251,7 +268,7 @@ def form_of(value: Any) -> tuple[Any, list[OfSlots]]:
             return tuple(map(form, value))
         if isinstance(value, OfSlots):
             found.append(value)
-            return "a column"
+            return value.kind
         return value
 
     return form(value), found

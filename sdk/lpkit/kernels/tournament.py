@@ -12,7 +12,7 @@ _MEMORY = (torch.float32,) * 4
 
 
 def tournament_(
-    logits: torch.Tensor, temperature: torch.Tensor, bits: torch.Tensor, starts: torch.Tensor
+    logits: torch.Tensor, temperature: torch.Tensor, bits: torch.Tensor, seeds: torch.Tensor, shifts: torch.Tensor
 ) -> torch.Tensor:
     """Give each token its probability to win a tournament whose entries are drawn from the tokens.
 
@@ -23,16 +23,19 @@ def tournament_(
     Args:
         logits: float32 ``[n, vocab]``, edited in place.
         temperature: float32 ``[n, 1]``, above 0; probabilities are those of ``logits / temperature``.
-        bits: float32 ``[length]``, 0 or 1.
-        starts: int64 ``[n, rounds]``, 0 to ``length - vocab``: in this round, token t of the row has
-            ``bits[start + t]``. A round with all bits 0 changes nothing.
+        bits: float32 ``[period + 2 * vocab]``, 0 or 1; the last ``vocab`` are 0, with which nothing changes.
+        seeds: int64 ``[n, 1]``, below ``period``; -1: no round is held.
+        shifts: int64 ``[n, rounds]``, below ``period``: in this round, token t of the row has
+            ``bits[(seed + shift) % period + t]``. -1: the round is not held.
 
     Returns:
         ``logits``; NaN in a fully masked row.
     """
     if (fused := fused_for(logits)) is not None:
-        return fused.tournament_(logits, temperature, bits, starts)  # type: ignore[no-any-return]
+        return fused.tournament_(logits, temperature, bits, seeds, shifts)  # type: ignore[no-any-return]
     windows = bits.unfold(0, logits.shape[1], 1)
+    unheld = len(bits) - logits.shape[1]
+    starts = ((seeds + shifts) % (unheld - logits.shape[1])).masked_fill_((seeds < 0) | (shifts < 0), unheld)
     if differentiated(logits):
         shares = (logits / temperature).softmax(1)
         gain = torch.ones_like(shares)

@@ -16,8 +16,8 @@ BLOCK = 256
 
 WARPS = 4
 
-LOOKED_AT = 1024
-"""Elements of a row that a program of :func:`mask_ids_` reads at a time; it has a row to itself."""
+LISTED = 1024
+"""Elements of a row that a program reads at a time if it has the row to itself."""
 
 
 @once
@@ -93,6 +93,33 @@ def _mask_ids(
                 tl.store(logits + token * across, tl.load(held + place, mask=real, other=0.0), mask=real)
 
 
+@once
+def _add(
+    logits, slots, own, ids, values, found,
+    stride, own_step, ids_stride, values_stride, k, vocab,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Add a row's values to the logits of its ids."""
+    row = tl.program_id(0).to(tl.int64)
+    slot, edited = entry(slots, own, own_step, row)
+    if edited:
+        logits += row * stride
+        ids += slot * ids_stride
+        for start in range(0, k, BLOCK):
+            place = start + tl.arange(0, BLOCK)
+            token = tl.load(ids + place, mask=place < k, other=-1)
+            real = (token >= 0) & (token < vocab)
+            value = tl.load(logits + token, mask=real, other=0.0)
+            value += tl.load(values + slot * values_stride + place, mask=real, other=0.0)
+            tl.store(found + row * k + place, value, mask=real)
+        tl.debug_barrier()  # read all before writing: an id may occur twice
+        for start in range(0, k, BLOCK):
+            place = start + tl.arange(0, BLOCK)
+            token = tl.load(ids + place, mask=place < k, other=-1)
+            real = (token >= 0) & (token < vocab)
+            tl.store(logits + token, tl.load(found + row * k + place, mask=real, other=0.0), mask=real)
+
+
 def read(logits: torch.Tensor, rows: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
     """Return ``logits[rows, ids.clamp(0, last)]`` for rows ``[n]`` and ids ``[n, k]``."""
     found = torch.empty(ids.shape, dtype=logits.dtype, device=logits.device)
@@ -124,17 +151,28 @@ def mask_ids_(logits: torch.Tensor, ids: torch.Tensor, entries: Entries | None =
         held = torch.empty(ids.shape, dtype=logits.dtype, device=logits.device)
         sizes = (own_step, *logits.stride(), *ids.stride(), ids.shape[1], logits.shape[1] - 1)
         given = (logits, slots, own, ids, held, *sizes)
-        launch(_mask_ids, (ids.shape[0],), given, BLOCK=LOOKED_AT, num_warps=WARPS)
+        launch(_mask_ids, (ids.shape[0],), given, BLOCK=LISTED, num_warps=WARPS)
     return logits
 
 
-def attempt(device: torch.device) -> None:
+def add_to_ids_(logits: torch.Tensor, ids: torch.Tensor, values: torch.Tensor, entries: Entries) -> torch.Tensor:
+    """Add the columns' values to the logits of the columns' ids, ``[slots + 1, k]`` each."""
+    slots, own, own_step, _ = entries
+    rows, vocab = logits.shape
+    found = torch.empty(rows, ids.shape[1], dtype=torch.float32, device=logits.device)
+    sizes = (logits.stride(0), own_step, ids.stride(0), values.stride(0), ids.shape[1], vocab)
+    launch(_add, (rows,), (logits, slots, own, ids, values, found, *sizes), BLOCK=LISTED, num_warps=WARPS)
+    return logits
+
+
+def attempt_few(device: torch.device) -> None:
     """Run each kernel once, which compiles it."""
     logits, ids = torch.zeros(2, 8, device=device), torch.zeros(2, 3, dtype=torch.int64, device=device)
     rows = torch.arange(2, device=device)
     write(logits, rows, ids, read(logits, rows, ids))
     write(logits, rows, ids, 1.0)
     mask_ids_(logits, ids)
+    add_to_ids_(logits, ids, logits, Entries(rows, ids[:, 0] > 0, 1, 2))
 
 
 def _grid(elements: torch.Tensor) -> tuple[int, int]:

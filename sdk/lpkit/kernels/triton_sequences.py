@@ -343,7 +343,7 @@ def examples(device: torch.device, on_v2: bool) -> Iterator[SlotHistories]:
         yield SlotHistories(held, of_texts, last, drafts, committed, 3, 3, kind)
 
 
-def attempt(device: torch.device) -> None:
+def attempt_histories(device: torch.device) -> None:
     """Run each kernel of a step that is not recorded once, which compiles it."""
     tokens, lengths = torch.zeros(2, 3, dtype=torch.int64, device=device), torch.arange(2, device=device)
     match_lengths(tokens, lengths)

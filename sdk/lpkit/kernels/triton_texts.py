@@ -14,22 +14,20 @@ import triton.language as tl
 
 from lpkit.kernels.launching import launch
 from lpkit.kernels.recording import SlotHistories
-from lpkit.kernels.triton_few import WARPS, mask_ids_
-from lpkit.kernels.triton_hashes import AT_ONCE, drawn, mixed, seed_of
+from lpkit.kernels.triton_few import LISTED, WARPS, mask_ids_
+from lpkit.kernels.triton_hashes import AT_ONCE, drawn, fresh, mixed, seed_of
 from lpkit.kernels.triton_limits import exclude_top_choices_
 from lpkit.kernels.triton_masks import add_where_hashed_, keep_ids_
-from lpkit.kernels.triton_rows import Entries, entry, once, ratio_up
+from lpkit.kernels.triton_rows import Entries, once, ratio_up
 from lpkit.kernels.triton_rows import suits as suits
 from lpkit.kernels.triton_sequences import SPAN, begun_of, end_of, matches, member, text_at, text_of
+from lpkit.kernels.triton_tournament import tournament_
 
 COMPARED = 64
 """Tokens that a program counts, and compares with at a time."""
 
 RIVALS = 32
 """Tokens whose matches a program compares, and compares with at a time."""
-
-LISTED = 1024
-"""Ids of a row that a program edits at a time; it has the row to itself."""
 
 COLUMNS = 5
 """Most columns that a rule reads."""
@@ -226,41 +224,60 @@ def _seed(at, text, columns, logits, found, sizes, DRAFTS: tl.constexpr, BLOCK: 
     tl.store(found + row + tl.arange(0, 1), seed)
 
 
-@once
-def _add(
-    logits, slots, own, ids, values, found,
-    stride, own_step, ids_stride, values_stride, k, vocab,
-    BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Add a row's values to the logits of its ids."""
-    row = tl.program_id(0).to(tl.int64)
-    slot, edited = entry(slots, own, own_step, row)
+@triton.jit
+def _context(at, text, columns, logits, found, sizes, DRAFTS: tl.constexpr, BLOCK: tl.constexpr):
+    """Store a hash of the last tokens of a row's output; -1 if the output has had them since a position."""
+    row, slot, edited, prompt, total = at
+    weights, contexts, oldest, first, _ = columns
+    hashed = slot * 0 - 1
+    since = tl.maximum(prompt + tl.load(_of(first, slot)), total - tl.load(_of(oldest, slot)))
+    if edited & (since <= total):
+        size = tl.load(_of(contexts, slot)) - 1
+        hashed = fresh(text, prompt, total, since, size, _of(weights, slot), weights[2], DRAFTS, BLOCK)
+    tl.store(found + row, hashed)
+
+
+@triton.jit
+def _cited_at(text, place, end, others, k, DRAFTS: tl.constexpr):
+    """Read tokens of a prompt, and behind its end others."""
+    token = text_at(text, place, place < end, -1, DRAFTS).to(tl.int64)
+    other = tl.load(others + place - end, mask=(place >= end) & (place < end + k), other=-1)
+    return tl.where(place < end, token, other)
+
+
+@triton.jit
+def _cite(at, text, columns, logits, found, sizes, DRAFTS: tl.constexpr, BLOCK: tl.constexpr):
+    """Add to the logits of a prompt's tokens and of others, and again to those of tokens that follow the row's last
+    token in the prompt."""
+    row, slot, edited, prompt, total = at
+    boosts, others, next_boosts, _, _ = columns
+    width, vocab, _ = sizes
     if edited:
-        logits += row * stride
-        ids += slot * ids_stride
-        for start in range(0, k, BLOCK):
+        end = tl.minimum(prompt, total)
+        ids, k = _of(others, slot), others[2]
+        found += row * (width + k)
+        boost = tl.load(_of(boosts, slot))
+        for start in range(0, end + k, BLOCK):
             place = start + tl.arange(0, BLOCK)
-            token = tl.load(ids + place, mask=place < k, other=-1)
+            token = _cited_at(text, place, end, ids, k, DRAFTS)
             real = (token >= 0) & (token < vocab)
-            value = tl.load(logits + token, mask=real, other=0.0)
-            value += tl.load(values + slot * values_stride + place, mask=real, other=0.0)
-            tl.store(found + row * k + place, value, mask=real)
+            tl.store(found + place, tl.load(logits + token, mask=real, other=0.0) + boost, mask=real)
         tl.debug_barrier()  # read all before writing: an id may occur twice
-        for start in range(0, k, BLOCK):
+        for start in range(0, end + k, BLOCK):
             place = start + tl.arange(0, BLOCK)
-            token = tl.load(ids + place, mask=place < k, other=-1)
+            token = _cited_at(text, place, end, ids, k, DRAFTS)
             real = (token >= 0) & (token < vocab)
-            tl.store(logits + token, tl.load(found + row * k + place, mask=real, other=0.0), mask=real)
-
-
-def add_to_ids_(logits: torch.Tensor, ids: torch.Tensor, values: torch.Tensor, entries: Entries) -> torch.Tensor:
-    """Add the columns' values to the logits of the columns' ids, ``[slots + 1, k]`` each."""
-    slots, own, own_step, _ = entries
-    rows, vocab = logits.shape
-    found = torch.empty(rows, ids.shape[1], dtype=torch.float32, device=logits.device)
-    sizes = (logits.stride(0), own_step, ids.stride(0), values.stride(0), ids.shape[1], vocab)
-    launch(_add, (rows,), (logits, slots, own, ids, values, found, *sizes), BLOCK=LISTED, num_warps=WARPS)
-    return logits
+            tl.store(logits + token, tl.load(found + place, mask=real, other=0.0), mask=real)
+        tl.debug_barrier()  # the second values replace the first ones
+        last = text_at(text, total - 1, total > 0, -1, DRAFTS)
+        boost = tl.load(_of(next_boosts, slot))
+        for start in range(0, end, BLOCK):
+            place = start + tl.arange(0, BLOCK)
+            inside = (place > 0) & (place < end)
+            inside &= text_at(text, place - 1, inside, -1, DRAFTS) == last
+            token = text_at(text, place, inside, -1, DRAFTS)
+            inside &= (token >= 0) & (token < vocab)
+            tl.store(logits + token, tl.load(found + place, mask=inside, other=0.0) + boost, mask=inside)
 
 
 def penalize_(logits: torch.Tensor, *columns: torch.Tensor, entries: Entries, texts: SlotHistories) -> torch.Tensor:
@@ -311,6 +328,22 @@ def end_thinking_(logits: torch.Tensor, *columns: torch.Tensor, entries: Entries
     return keep_ids_(logits, _over(_thought, logits, entries, texts, columns))
 
 
+def cite_prompt_(logits: torch.Tensor, *columns: torch.Tensor, entries: Entries, texts: SlotHistories) -> torch.Tensor:
+    """Add a boost to the logits of a prompt's tokens and of a list, and another to those that may follow next."""
+    found = torch.empty(logits.shape[0] * (texts.width + columns[1].shape[1]), 1, device=logits.device)
+    _over(_cite, logits, entries, texts, columns, found, LISTED)  # one column: one program for a row
+    return logits
+
+
+def hold_tournament_(
+    logits: torch.Tensor, *columns: torch.Tensor, entries: Entries, texts: SlotHistories
+) -> torch.Tensor:
+    """Hold a tournament in rows whose output ends with tokens that it did not have before."""
+    seeds = _over(_context, logits, entries, texts, columns[:4])
+    temperature, bits, shifts = columns[4:]
+    return tournament_(logits, temperature, bits, seeds, shifts, entries)
+
+
 def force_sequence_(
     logits: torch.Tensor, *columns: torch.Tensor, entries: Entries, texts: SlotHistories
 ) -> torch.Tensor:
@@ -319,11 +352,11 @@ def force_sequence_(
 
 
 def exclude_sometimes_(
-    logits: torch.Tensor, seed: torch.Tensor, probability: torch.Tensor, temperature: torch.Tensor,
-    log_threshold: torch.Tensor, keep: torch.Tensor, entries: Entries, texts: SlotHistories,
-) -> torch.Tensor:  # fmt: skip
-    """Exclude top choices of some rows, which chance selects."""
-    some = _over(_heads, logits, entries, texts, (seed, probability), block=AT_ONCE)
+    logits: torch.Tensor, *columns: torch.Tensor, entries: Entries, texts: SlotHistories
+) -> torch.Tensor:
+    """Exclude top choices of some rows, which chance selects by a seed and a probability."""
+    temperature, log_threshold, keep = columns[2:]
+    some = _over(_heads, logits, entries, texts, columns[:2], block=AT_ONCE)
     return exclude_top_choices_(logits, temperature, log_threshold, keep, entries=entries._replace(slots=some))
 
 
@@ -334,12 +367,12 @@ def choose_(logits: torch.Tensor, *columns: torch.Tensor, entries: Entries, text
 
 
 def bias_by_context_(
-    logits: torch.Tensor, count: torch.Tensor, key: torch.Tensor, limit: torch.Tensor, bias: torch.Tensor,
-    entries: Entries, texts: SlotHistories,
-) -> torch.Tensor:  # fmt: skip
-    """Add a bias to tokens that a hash of the last tokens selects."""
+    logits: torch.Tensor, *columns: torch.Tensor, entries: Entries, texts: SlotHistories
+) -> torch.Tensor:
+    """Add a bias to tokens that a hash of a key and the last tokens selects."""
     seeds = torch.empty(logits.shape[0], 1, dtype=torch.int32, device=logits.device)
-    _over(_seed, logits, entries, texts, (count, key), seeds, AT_ONCE)
+    _over(_seed, logits, entries, texts, columns[:2], seeds, AT_ONCE)
+    limit, bias = columns[2:]
     return add_where_hashed_(logits, seeds, limit, bias, entries)
 
 
@@ -365,9 +398,3 @@ def _over(
     warps = 1 if block < RIVALS else WARPS
     launch(_by_text, grid, given, RULE=rule, DRAFTS=texts.kind, BLOCK=block, num_warps=warps, **options)
     return found
-
-
-def attempt(device: torch.device) -> None:
-    """Run the kernel without texts, which compiles it; others run for the steps that use them."""
-    logits, ids = torch.zeros(2, 8, device=device), torch.zeros(2, 3, dtype=torch.int64, device=device)
-    add_to_ids_(logits, ids, logits, Entries(ids[:, 0], ids[:, 0] > 0, 1, 2))

@@ -14,9 +14,11 @@ import triton.language as tl
 from lpkit.kernels.launching import launch
 from lpkit.kernels.triton_rows import (
     MOST_PARTS,
+    Entries,
     anything,
     bounds,
     by_row,
+    entry,
     grid_of,
     over_rows,
     per_row,
@@ -38,14 +40,17 @@ TINY = tl.constexpr(torch.finfo(torch.float32).tiny)
 
 
 @triton.jit
-def _pattern(bits, starts, across, rounds, group, token, inside, BLOCK: tl.constexpr):
+def _pattern(bits, seed, shifts, period, rounds, group, token, inside, BLOCK: tl.constexpr):
     """Return the bits of each token in a group of rounds."""
     pattern = tl.zeros((BLOCK,), tl.int32)
     for index in tl.static_range(ROUNDS):
         number = group * ROUNDS + index
         if number < rounds:
-            start = tl.load(starts + number * across)
-            pattern |= (tl.load(bits + start + token, mask=inside, other=0.0) != 0).to(tl.int32) << index
+            shift = tl.load(shifts + number)
+            if shift >= 0:
+                start = seed + shift
+                start -= tl.where(start >= period, period, 0)
+                pattern |= (tl.load(bits + start + token, mask=inside, other=0.0) != 0).to(tl.int32) << index
     return pattern
 
 
@@ -72,75 +77,82 @@ def _hold(tops, masses, gains, parts, scale, PARTS: tl.constexpr):
 
 
 @triton.jit
-def _gained(gains, bits, starts, across, rounds, groups, token, inside, BLOCK: tl.constexpr):
+def _gained(gains, bits, seed, shifts, period, rounds, groups, token, inside, BLOCK: tl.constexpr):
     """Return each token's gain in the groups of rounds held so far."""
     gain = tl.full((BLOCK,), 1.0, tl.float32)
     for group in range(groups):
-        pattern = _pattern(bits, starts, across, rounds, group, token, inside, BLOCK)
+        pattern = _pattern(bits, seed, shifts, period, rounds, group, token, inside, BLOCK)
         gain *= tl.load(gains + group * PATTERNS + pattern)
     return gain
 
 
 @over_rows
 def _meet(
-    logits, temperatures, bits, starts, tops, masses, gains,
-    stride, vocab, parts, size, temperature_step, starts_stride, across, rounds, groups, every, rows,
+    logits, slots, own, temperatures, bits, seeds, shifts, tops, masses, gains,
+    stride, own_step, temperature_step, shifts_stride, period, vocab, parts, size, rounds, groups, every, rows,
     LAST: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Hold the last group of rounds, and sum up the probability of each bit pattern of the next group, in parts.
     ``LAST``: there is no next group, and the logits are edited."""
     row, part = tl.program_id(0), tl.program_id(1)
-    temperature = tl.load(temperatures + row * temperature_step)
-    scale = 1.0 / temperature
-    starts += row.to(tl.int64) * starts_stride
-    gains += row * every * PATTERNS
-    if groups > 0:
-        held = ((groups - 1) * rows + row) * parts
-        _hold(tops + held, masses + held * PATTERNS, gains + (groups - 1) * PATTERNS, parts, scale, PARTS)
-    start, begin, end = bounds(logits, row, stride, vocab)
-    which = tl.arange(0, PATTERNS)
-    best = tl.full((BLOCK,), float("-inf"), tl.float32)
-    total = tl.zeros((PATTERNS, BLOCK), tl.float32)
-    for offset in range(part * size, min(part * size + size, end), BLOCK):
-        token = offset - begin + tl.arange(0, BLOCK)
-        inside = (token >= 0) & (token < vocab)
-        gain = _gained(gains, bits, starts, across, rounds, groups, token, inside, BLOCK)
-        if LAST:
-            changed = gain != 1.0
-            if anything(changed):
-                values = tile(start, offset, begin, end, 0.0, BLOCK)
-                gain = tl.where(gain < TINY, TINY, gain)
-                write(start, offset, begin, end, values + temperature * tl.log(gain), changed, BLOCK)
-        else:
-            values = tile(start, offset, begin, end, float("-inf"), BLOCK)
-            higher = tl.maximum(best, values)
-            origin = tl.where(higher == float("-inf"), 0.0, higher)
-            share = tl.exp((values - origin) * scale) * gain
-            pattern = _pattern(bits, starts, across, rounds, groups, token, inside, BLOCK)
-            total *= tl.exp((best - origin) * scale)[None, :]
-            total += tl.where(pattern[None, :] == which[:, None], share[None, :], 0.0)
-            best = higher
-    if not LAST:
-        top = tl.max(best, 0)
-        origin = tl.where(top == float("-inf"), 0.0, top)
-        found = (groups * rows + row) * parts + part
-        tl.store(tops + found, top)
-        tl.store(masses + found * PATTERNS + which, tl.sum(total * tl.exp((best - origin) * scale)[None, :], 1))
+    slot, edited = entry(slots, own, own_step, row)
+    seed = tl.load(seeds + row)
+    if edited & (seed >= 0):
+        temperature = tl.load(temperatures + slot * temperature_step)
+        scale = 1.0 / temperature
+        shifts += slot * shifts_stride
+        gains += row * every * PATTERNS
+        if groups > 0:
+            held = ((groups - 1) * rows + row) * parts
+            _hold(tops + held, masses + held * PATTERNS, gains + (groups - 1) * PATTERNS, parts, scale, PARTS)
+        start, begin, end = bounds(logits, row, stride, vocab)
+        which = tl.arange(0, PATTERNS)
+        best = tl.full((BLOCK,), float("-inf"), tl.float32)
+        total = tl.zeros((PATTERNS, BLOCK), tl.float32)
+        for offset in range(part * size, min(part * size + size, end), BLOCK):
+            token = offset - begin + tl.arange(0, BLOCK)
+            inside = (token >= 0) & (token < vocab)
+            gain = _gained(gains, bits, seed, shifts, period, rounds, groups, token, inside, BLOCK)
+            if LAST:
+                changed = gain != 1.0
+                if anything(changed):
+                    values = tile(start, offset, begin, end, 0.0, BLOCK)
+                    gain = tl.where(gain < TINY, TINY, gain)
+                    write(start, offset, begin, end, values + temperature * tl.log(gain), changed, BLOCK)
+            else:
+                values = tile(start, offset, begin, end, float("-inf"), BLOCK)
+                higher = tl.maximum(best, values)
+                origin = tl.where(higher == float("-inf"), 0.0, higher)
+                share = tl.exp((values - origin) * scale) * gain
+                pattern = _pattern(bits, seed, shifts, period, rounds, groups, token, inside, BLOCK)
+                total *= tl.exp((best - origin) * scale)[None, :]
+                total += tl.where(pattern[None, :] == which[:, None], share[None, :], 0.0)
+                best = higher
+        if not LAST:
+            top = tl.max(best, 0)
+            origin = tl.where(top == float("-inf"), 0.0, top)
+            found = (groups * rows + row) * parts + part
+            tl.store(tops + found, top)
+            tl.store(masses + found * PATTERNS + which, tl.sum(total * tl.exp((best - origin) * scale)[None, :], 1))
 
 
 def tournament_(
-    logits: torch.Tensor, temperature: torch.Tensor, bits: torch.Tensor, starts: torch.Tensor
-) -> torch.Tensor:
-    """See :func:`lpkit.kernels.tournament_`."""
+    logits: torch.Tensor, temperature: torch.Tensor, bits: torch.Tensor, seeds: torch.Tensor, shifts: torch.Tensor,
+    entries: Entries | None = None,
+) -> torch.Tensor:  # fmt: skip
+    """See :func:`lpkit.kernels.tournament_`; ``entries``: of temperatures and shifts."""
+    entries = entries or by_row(logits)
     grid, (stride, vocab, _, parts, size) = grid_of(logits)
-    groups = ratio_up(starts.shape[1], ROUNDS.value)
+    rounds = shifts.shape[1]
+    groups = ratio_up(rounds, ROUNDS.value)
     tops = torch.empty(groups, *grid, dtype=torch.float32, device=logits.device)
     masses = torch.empty(groups, *grid, PATTERNS.value, dtype=torch.float32, device=logits.device)
     gains = torch.empty(grid[0], groups, PATTERNS.value, dtype=torch.float32, device=logits.device)
-    temperature, step = per_row(temperature, by_row(logits))
-    given = (logits, temperature, bits, starts, tops, masses, gains, stride, vocab, parts, size)
-    steps = (step, *starts.stride(), starts.shape[1])
+    temperature, step = per_row(temperature, entries)
+    shifts = shifts if shifts.stride(1) == 1 else shifts.contiguous()
+    given = (logits, entries.slots, entries.own, temperature, bits, seeds, shifts, tops, masses, gains)
+    sizes = (stride, entries.step, step, shifts.stride(0), len(bits) - 2 * vocab, vocab, parts, size, rounds)
     for held in range(groups + 1):
         options = {"LAST": held == groups, "PARTS": MOST_PARTS, "BLOCK": BLOCK}
-        launch(_meet, grid, (*given, *steps, held, groups, grid[0]), **options, num_warps=WARPS)
+        launch(_meet, grid, (*given, *sizes, held, groups, grid[0]), **options, num_warps=WARPS)
     return logits

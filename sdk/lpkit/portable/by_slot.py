@@ -11,9 +11,9 @@ from __future__ import annotations
 import dis
 import inspect
 from collections.abc import Iterator, Sequence
-from functools import cache
+from functools import cache, cached_property
 from types import CodeType, FunctionType, MethodType, ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -22,11 +22,8 @@ from lpkit.columns.column import Column
 from lpkit.columns.token_set import TokenSetColumn
 from lpkit.history.phrases import PhrasesColumn
 from lpkit.kernels.launching import LaunchPlan, place, recorded
-from lpkit.kernels.recording import NotRecordableError, OfSlots, Recorder, SlotHistories, StandInRows
+from lpkit.kernels.recording import NotRecordableError, OfSlots, Recorder, Shared, SlotHistories, StandInRows, memory_of
 from lpkit.portable.rules import rules
-
-if TYPE_CHECKING:
-    from lpkit.portable.admission import Admission
 
 _MODULES = frozenset({"lpkit", "lpkit.kernels", "lpkit.rng", "lpkit.sequences", "math"})
 _BUILTINS = frozenset({"abs", "bool", "float", "int", "len", "max", "min", "range", "tuple", "zip"})
@@ -49,8 +46,7 @@ class BySlot:
     """Repeats the calls of a processor's ``process``, recorded for the present columns.
 
     Args:
-        owner: the processor's class.
-        admission: has the columns.
+        processor: has the step and the columns.
         modules: the kernels.
 
     Attributes:
@@ -58,9 +54,10 @@ class BySlot:
         reads_texts: True if the recorded step reads histories.
     """
 
-    def __init__(self, owner: Any, admission: Admission, modules: Sequence[ModuleType]) -> None:
-        self._owner = owner
-        self._admission = admission
+    def __init__(self, processor: Any, modules: Sequence[ModuleType]) -> None:
+        self._processor = processor
+        self._owner: Any = type(processor)
+        self._admission = processor._admission
         self._kernels = {name: function for module in modules for name, function in vars(module).items()}
         self.reason = ""
         self._version = -1
@@ -90,7 +87,8 @@ class BySlot:
         if version != self._version:
             self._version = version
             self._calls = self._record()
-            read = [(name, *map(_memory, (self._admission.own.all, *columns))) for name, columns, _ in self._calls]
+            own = self._admission.own.all
+            read = [(name, *map(memory_of, (own, *columns))) for name, columns, _ in self._calls]
             if read != self._read:  # a plan reads columns where they were when it was made
                 self._read = read
                 self._forget()
@@ -110,7 +108,7 @@ class BySlot:
             texts: the rows' histories, if the step reads them.
         """
         shape = logits.shape
-        if logits.requires_grad or len(slots) < shape[0]:
+        if logits.requires_grad or slots.numel() < shape[0]:
             return False
         key: tuple[Any, ...] = (shape, logits.stride(), logits.dtype, logits.data_ptr() & 15, place())
         moving: tuple[torch.Tensor, ...] = (logits, slots)
@@ -156,7 +154,7 @@ class BySlot:
         rows = StandInRows(self._owner.history, self._admission.temperature.all)
         try:
             _check(step)
-            result = step(_Processor(self._owner, self._admission.columns), recorder, rows)
+            result = step(_Processor(self._processor), recorder, rows)
             if not recorder.made or result is not (None if sparse else recorder):
                 raise NotRecordableError("it does not return the logits of a kernel")
             calls, found = recorder.calls(rules())
@@ -181,28 +179,25 @@ def why_not_recorded(processor: Any) -> str | None:
         return ""
     if not hasattr(processor, "_by_slot"):
         return None
-    step = BySlot(type(processor), processor._admission, ())
+    step = BySlot(processor, ())
     return "" if step.recorded else step.reason
 
 
-def _memory(column: torch.Tensor | None) -> Any:
-    """Return what a kernel is given of a column, whose owner holds its memory: no other column has this address."""
-    return column if column is None else (column.data_ptr(), column.shape, column.stride())
-
-
 class _Processor:
-    """Stands for the processor: it has columns and methods, and cannot be written to."""
+    """Stands for the processor: it has columns, methods and cached tensors, and cannot be written to."""
 
-    __slots__ = ("_columns", "_owner")
+    __slots__ = ("_processor",)
 
-    def __init__(self, owner: type, columns: dict[str, Column]) -> None:
-        self._owner = owner
-        self._columns = columns
+    def __init__(self, processor: Any) -> None:
+        self._processor = processor
 
     def __getattr__(self, name: str) -> Any:
-        if name in self._columns:
-            return _Column(self._columns[name])
-        method = inspect.getattr_static(self._owner, name, None)
+        columns = self._processor._admission.columns
+        if name in columns:
+            return _Column(columns[name])
+        method = inspect.getattr_static(type(self._processor), name, None)
+        if isinstance(method, cached_property) and isinstance(made := getattr(self._processor, name), torch.Tensor):
+            return Shared(made)
         if method is None:
             raise NotRecordableError(f"it reads {name}, which is no column")
         _check(method)

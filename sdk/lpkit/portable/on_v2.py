@@ -101,7 +101,7 @@ class V2Binding:
             width = padded(int(lengths.max()), SHORTEST)
             outputs = int((lengths - states.prompt_len.np[requests[own]]).max())
         last, width = ctx.pos, min(width, self._longest)
-        if len(last) == len(requests):
+        if last.numel() == len(requests):  # len() of a tensor takes Python
             return SlotHistories(held, states.prompt_len.gpu, last, last, last, width, outputs)
         more = ctx.input_ids, states.total_len.gpu
         return SlotHistories(held, states.prompt_len.gpu, last, *more, width, outputs, 1)

@@ -92,7 +92,7 @@ class LogitsProcessor(PortableProcessor):
         if self._sparse or self.history != "none":
             modules.append(fused.prepare_few(self.device))
         if None not in modules:
-            self._by_slot = BySlot(type(self), self._admission, modules)
+            self._by_slot = BySlot(self, modules)
             self._by_slot.rehearse(self._v2 is not None)
 
     def admit(self, request: Request[Any]) -> bool:

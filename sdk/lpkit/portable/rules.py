@@ -15,10 +15,12 @@ import torch
 from lpkit import kernels, rng, sequences
 from lpkit.columns.ragged import element_at
 from lpkit.columns.token_set import in_set
-from lpkit.kernels.recording import MOST_COMPARED, OfSlots, Read, Recorder, SlotRule, StandInRows, form_of
+from lpkit.kernels.recording import MOST_COMPARED, OfSlots, Read, Recorder, Shared, SlotRule, StandInRows, form_of
 
 FLOAT, LONG, INT = (torch.float32, 1), (torch.int64, 1), (torch.int32, 1)
 FLOATS, LONGS, MASKS = (torch.float32, 2), (torch.int64, 2), (torch.uint8, 2)
+SHARED = (torch.float32, 0)
+"""A tensor that is the same for all rows."""
 
 Columns = tuple[tuple[torch.dtype, int], ...]
 _STEPS: list[tuple[Callable[..., Any], Columns, dict[str, Any]]] = []
@@ -55,9 +57,10 @@ def steps() -> dict[str, tuple[Callable[..., Any], Columns, bool]]:
 
 def _made(step: Callable[..., Any], columns: Columns) -> tuple[tuple[tuple[Any, ...], ...], list[torch.Tensor]]:
     """Return the calls of a step that edit, and the memory that stands for its columns."""
-    given = [torch.empty((1,) * ndim, dtype=dtype) for dtype, ndim in columns]
+    given = [torch.empty((1,) * max(1, ndim), dtype=dtype) for dtype, ndim in columns]
     logits = Recorder()
-    step(logits, StandInRows("tokens", torch.empty(1)), *map(OfSlots, given))
+    stand_ins = (OfSlots(item) if ndim else Shared(item) for item, (_, ndim) in zip(given, columns, strict=True))
+    step(logits, StandInRows("tokens", torch.empty(1)), *stand_ins)
     return tuple(logits.made), given
 
 
@@ -80,6 +83,17 @@ def add_to_ids(logits: Any, rows: Any, ids: Any, values: Any) -> None:
 def penalize(logits: Any, rows: Any, repetition: Any, presence: Any, frequency: Any) -> None:
     count = sequences.counts(rows.tokens, rows.is_output)
     logits[rows.tokens] = kernels.penalized(logits[rows.tokens], count, repetition, presence, frequency)
+
+
+@_rule(FLOAT, LONGS, FLOAT)
+def cite_prompt(logits: Any, rows: Any, boost: Any, also: Any, next_boost: Any) -> None:
+    prompt = rows.tokens.masked_fill(rows.is_output, -1)
+    cited, others = logits[prompt] + boost.unsqueeze(1), logits[also] + boost.unsqueeze(1)
+    logits[prompt] = cited
+    logits[also] = others
+    last = rows.tokens.gather(1, (rows.total_len - 1).clamp(0).unsqueeze(1))
+    following = prompt[:, 1:].masked_fill(prompt[:, :-1] != last, -1)
+    logits[following] = cited[:, 1:] + next_boost.unsqueeze(1)
 
 
 @_rule(LONG, LONG)
@@ -134,6 +148,15 @@ def exclude_sometimes(
 def bias_by_context(logits: Any, rows: Any, context: Any, key: Any, limit: Any, bias: Any) -> None:
     seeds = rng.context_seeds(rows.tokens, rows.total_len, context, key, 8)
     kernels.add_where_hashed_(logits, seeds, limit.unsqueeze(1), bias.unsqueeze(1))
+
+
+@_rule(LONGS, LONG, LONG, LONG, FLOATS, SHARED, LONGS)
+def hold_tournament(
+    logits: Any, rows: Any, weights: Any, size: Any, oldest: Any, first: Any, temperature: Any, bits: Any, shifts: Any
+) -> None:
+    since = (rows.prompt_len + first).maximum(rows.total_len - oldest)
+    seeds = sequences.fresh_context(rows.tokens, rows.is_output, rows.total_len, weights, size, since)
+    kernels.tournament_(logits, temperature, bits, seeds, shifts)
 
 
 @_rule(LONG, LONG, FLOAT, LONG)

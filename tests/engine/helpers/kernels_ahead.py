@@ -11,7 +11,6 @@ import tempfile
 from collections import Counter
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -68,8 +67,7 @@ def kernels() -> tuple[Kernel, ...]:
     *_, with_drafts = found["examples"](CPU, True)
     with launching.recorded() as launches, mock.patch.object(JITFunction, "run", lambda *_, **__: None):
         fused._go_over(fused.together(fused.WHOLE_ROWS), logits)
-        for name in fused.FEW:
-            import_module(name).attempt(CPU)
+        fused._try_few(fused.together(fused.FEW), CPU)
         read = {name: [dtype for dtype, _ in columns] for name, (_, columns, _) in steps().items()}
         for name, dtypes in {**read, CHOICE: [torch.int64] * 5}.items():
             if name != "add_to_ids_":  # it reads no history

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 import lpkit
@@ -202,6 +203,42 @@ class BansAndMasks(Bans):
         return kernels.mask_far_below_top_(logits, self.far[rows].unsqueeze(1))
 
 
+class Cites(Sparse):
+    def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
+        prompt, boost = rows.tokens.masked_fill(rows.is_output, -1), self.far[rows].unsqueeze(1)
+        cited, others = logits[prompt] + boost, logits[self.ids[rows]] + boost
+        logits[prompt] = cited
+        logits[self.ids[rows]] = others
+        last = rows.tokens.gather(1, (rows.total_len - 1).clamp(0).unsqueeze(1))
+        following = prompt[:, 1:].masked_fill(prompt[:, :-1] != last, -1)
+        logits[following] = cited[:, 1:] + boost
+
+
+class CitesInTurn(Sparse):
+    """The second read is behind the first write."""
+
+    def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
+        prompt, boost = rows.tokens.masked_fill(rows.is_output, -1), self.far[rows].unsqueeze(1)
+        cited = logits[prompt] + boost
+        logits[prompt] = cited
+        logits[self.ids[rows]] = logits[self.ids[rows]] + boost
+        last = rows.tokens.gather(1, (rows.total_len - 1).clamp(0).unsqueeze(1))
+        following = prompt[:, 1:].masked_fill(prompt[:, :-1] != last, -1)
+        logits[following] = cited[:, 1:] + boost
+
+
+class Holds(Sparse):
+    @cached_property
+    def bits(self) -> torch.Tensor:
+        return torch.zeros(200, device=META)
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        since = (rows.prompt_len + self.size[rows]).maximum(rows.total_len - self.window[rows])
+        text = rows.tokens, rows.is_output, rows.total_len
+        seeds = sequences.fresh_context(*text, self.ids[rows], self.size[rows], since)
+        return kernels.tournament_(logits, rows.temperature, self.bits, seeds, self.ids[rows])
+
+
 class CountsInADefault(Far):
     def process(self, logits: torch.Tensor, rows: lpkit.Rows, seen: list[int] = []) -> torch.Tensor:  # noqa: B006
         seen.append(1)
@@ -236,7 +273,7 @@ def calls(processor: Any) -> list[str]:
     return [name for name, *_ in processor._by_slot._calls]
 
 
-@pytest.mark.parametrize("cls", [Far, Helped, Chosen, Biases, Penalizes, Bans])
+@pytest.mark.parametrize("cls", [Far, Helped, Chosen, Biases, Penalizes, Bans, Cites, Holds])
 def test_calls_of_kernels_with_columns_are_recorded(cls: type[lpkit.LogitsProcessor]) -> None:
     assert made(cls)._by_slot.recorded
 
@@ -256,6 +293,7 @@ def test_calls_of_kernels_with_columns_are_recorded(cls: type[lpkit.LogitsProces
         (BiasesTwice, "it calls write in a way that no kernel by slot knows"),
         (BiasesIfLong, "it does what cannot be recorded ('Computed' object has no attribute 'shape')"),
         (BiasesIfAny, "it looks at the values of a tensor"),
+        (CitesInTurn, "it calls write in a way that no kernel by slot knows"),
         (PenalizesPrompts, "it calls write in a way that no kernel by slot knows"),
         (BansOthers, "it calls mask_ids_ in a way that no kernel by slot knows"),
         (BansAndMasks, "it calls mask_ids_ in a way that no kernel by slot knows"),
@@ -280,6 +318,15 @@ def test_lists_of_other_widths_than_their_values_take_the_general_way() -> None:
     one_for_all = made(BiasesByOne)
     enter(one_for_all, 0, ids=[1, 2, 3])
     assert not one_for_all._by_slot.recorded
+
+
+def test_a_cached_tensor_is_read_where_it_is_when_columns_change() -> None:
+    processor = made(Holds)
+    for bits in (processor.bits, torch.ones(300, device=META)):
+        processor.bits = bits
+        enter(processor, 0, ids=[1])
+        assert calls(processor) == ["hold_tournament_"]
+        assert len(processor._by_slot._calls[0][1][-2]) == len(bits)
 
 
 def test_a_recorded_step_has_no_reason() -> None:

@@ -106,7 +106,7 @@ def same_addresses(patch: pytest.MonkeyPatch) -> None:
 
 
 def plans_live_on(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(by_slot, "_memory", lambda column: None)
+    patch.setattr(by_slot, "memory_of", lambda column: ())
 
 
 def only_new_memory_is_sent(patch: pytest.MonkeyPatch) -> None:

@@ -29,10 +29,11 @@ class CiteFromPrompt(lpkit.LogitsProcessor):
 
     def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
         prompt = rows.tokens.masked_fill(rows.is_output, -1)  # [n, W]
-        # A token that occurs twice is written twice, with the same value. The two boosts are two writes.
-        cited = torch.cat((prompt, self.also[rows]), dim=1)
-        boosted = logits[cited] + self.boost[rows].unsqueeze(1)
-        logits[cited] = boosted
-        last = rows.tokens.gather(1, (rows.total_len - 1).clamp(min=0).unsqueeze(1))
+        also, boost = self.also[rows], self.boost[rows].unsqueeze(1)
+        # A token that occurs twice is written twice, with the same value, read before.
+        cited, others = logits[prompt] + boost, logits[also] + boost
+        logits[prompt] = cited
+        logits[also] = others
+        last = rows.tokens.gather(1, (rows.total_len - 1).clamp(0).unsqueeze(1))
         following = prompt[:, 1:].masked_fill(prompt[:, :-1] != last, -1)
-        logits[following] = boosted[:, 1 : prompt.shape[1]] + self.next_boost[rows].unsqueeze(1)
+        logits[following] = cited[:, 1:] + self.next_boost[rows].unsqueeze(1)

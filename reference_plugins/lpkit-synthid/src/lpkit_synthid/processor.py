@@ -11,7 +11,6 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import lpkit
 import torch
@@ -53,16 +52,13 @@ class SynthId(lpkit.LogitsProcessor):
     key_shifts = lpkit.ragged(torch.int64, limit=MOST_KEYS)
     weights = lpkit.column(torch.int64, width=LONGEST_CONTEXT)
     ngram_len = lpkit.column(torch.int64)
-    # A context that begins before either is forgotten; the text has as many zeros before it as a context can be long.
-    first = lpkit.column(torch.int64)  # behind the prompt
-    oldest = lpkit.column(torch.int64)  # behind the last token
-    skipped = lpkit.column(torch.int64)
+    context_history_size = lpkit.column(torch.int64)
+    skipped = lpkit.column(torch.int64)  # tokens of the output that are left alone
 
-    def __init__(self, vllm_config: Any, device_or_states: Any, is_pin_memory: bool | None = None) -> None:
-        super().__init__(vllm_config, device_or_states, is_pin_memory)
-        self.bits = bits_by_shift(self.vocab_size, self.device)
-        self.zeros = torch.zeros(1, LONGEST_CONTEXT, dtype=torch.int64, device=self.device)
-        self.back = torch.arange(1, LONGEST_CONTEXT + 1, device=self.device)
+    @functools.cached_property
+    def bits(self) -> torch.Tensor:
+        """The table, for any shift."""
+        return bits_by_shift(self.vocab_size, self.device)
 
     def admit(self, request: lpkit.Request[Params]) -> bool:
         slot, wanted = request.slot, request.params
@@ -70,27 +66,14 @@ class SynthId(lpkit.LogitsProcessor):
         weights, offset = context_hash(context)
         self.weights[slot] = weights + [0] * (LONGEST_CONTEXT - context)
         self.key_shifts[slot] = [(offset + key_shift(key)) % SIZE for key in wanted.depth_keys]
-        self.ngram_len[slot] = wanted.ngram_len
-        skipped = context if wanted.skip_first_ngram_calls else 0
-        self.skipped[slot] = skipped
-        self.first[slot] = LONGEST_CONTEXT - context + skipped
-        self.oldest[slot] = LONGEST_CONTEXT - context - wanted.context_history_size
-        return True
+        self.skipped[slot] = context if wanted.skip_first_ngram_calls else 0
+        return super().admit(request)
 
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
-        reply = torch.cat((self.zeros.expand(rows.n, -1), rows.tokens * rows.is_output), 1)
-        length = rows.total_len + LONGEST_CONTEXT
-        hashed = (reply.gather(1, length.unsqueeze(1) - self.back) * self.weights[rows]).sum(1, keepdim=True)
-
-        since = (rows.prompt_len + self.first[rows]).maximum(rows.total_len + self.oldest[rows])
-        alone = sequences.completes_ngram(reply, length, self.ngram_len[rows], since).any(1, keepdim=True)
-        if self.skipped.used:
-            alone |= (rows.output_len < self.skipped[rows]).unsqueeze(1)
-
-        shifts = self.key_shifts[rows]
-        starts = (hashed + shifts) % SIZE
-        starts.masked_fill_(alone | (shifts < 0), SIZE + self.vocab_size)
-        return kernels.tournament_(logits, rows.temperature, self.bits, starts)
+        since = (rows.prompt_len + self.skipped[rows]).maximum(rows.total_len - self.context_history_size[rows])
+        text = rows.tokens, rows.is_output, rows.total_len
+        context = sequences.fresh_context(*text, self.weights[rows], self.ngram_len[rows], since)
+        return kernels.tournament_(logits, rows.temperature, self.bits, context, self.key_shifts[rows])
 
     @staticmethod
     def detect(
