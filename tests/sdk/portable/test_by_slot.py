@@ -175,15 +175,6 @@ class BiasesIfAny(Sparse):
             logits[ids] = logits[ids] + self.values[rows]
 
 
-class PenalizesPrompts(Sparse):
-    """Other counts."""
-
-    def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
-        count = sequences.counts(rows.tokens, rows.tokens)
-        lowered = (self.far[rows], self.far[rows], self.far[rows])
-        logits[rows.tokens] = kernels.penalized(logits[rows.tokens], count, *lowered)
-
-
 class BansOthers(Sparse):
     """Other tokens."""
 
@@ -294,7 +285,6 @@ def test_calls_of_kernels_with_columns_are_recorded(cls: type[lpkit.LogitsProces
         (BiasesIfLong, "it does what cannot be recorded ('Computed' object has no attribute 'shape')"),
         (BiasesIfAny, "it looks at the values of a tensor"),
         (CitesInTurn, "it calls write in a way that no kernel by slot knows"),
-        (PenalizesPrompts, "it calls write in a way that no kernel by slot knows"),
         (BansOthers, "it calls mask_ids_ in a way that no kernel by slot knows"),
         (BansAndMasks, "it calls mask_ids_ in a way that no kernel by slot knows"),
         (CountsInADefault, "it has a default that it could change"),
