@@ -46,7 +46,7 @@ class Outbox:
             self._pages = [self.device]
             if device.type != "cpu":
                 self._pages = [torch.zeros(2, count, dtype=torch.int64, pin_memory=cuda) for _ in range(PAGES)]
-        row = ctypes.c_int64 * count
+        row: Any = ctypes.c_int64 * count
         self._first = [np.frombuffer(row.from_address(page.data_ptr()), dtype=np.int64) for page in self._pages]
         self._second = [row.from_address(page[1].data_ptr()) for page in self._pages]
         event: Any = torch.cuda.Event
