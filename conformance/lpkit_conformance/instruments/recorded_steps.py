@@ -86,8 +86,7 @@ class _Kernel:
         rows = _seen(SlotHistories(*given[:texts], **sizes), index, here) if texts else None
         values = []
         for column, (dtype, ndim) in zip(columns, kinds, strict=True):
-            shared = dtype == torch.uint8 or not ndim
-            found = column if shared else column[here]
+            found = column if dtype == torch.uint8 or not ndim else column[here]  # the first are shared
             values.append(found if ndim == 2 else found.squeeze(1))
         every = _rows(torch.arange(len(here)), here)
         step(SparseLogits(edited, every) if sparse else edited, rows, *values)
