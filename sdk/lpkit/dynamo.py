@@ -159,14 +159,6 @@ class DynamoLogitsProcessor(AdapterLogitsProcessor):
         """
 
     def new_req_logits_processor(self, params: SamplingParams) -> RequestLogitsProcessor | None:
-        """Make the callable that keeps the calls in order.
-
-        Args:
-            params: of the request.
-
-        Returns:
-            A callable that runs all of the request's processors; None without processors.
-        """
         wanted = self.params(params)
         if wanted is None and self.Params is not None:
             return None

@@ -51,7 +51,7 @@ def members(name: str, cls: type) -> Iterator[tuple[str, Any, str]]:
         for key, member in vars(owner).items():
             function = member.__func__ if isinstance(member, classmethod | staticmethod) else member
             if not key.startswith("_") and inspect.isfunction(function):
-                yield f"{name}.{key}", function, inspect.getdoc(function) or ""
+                yield f"{name}.{key}", function, inspect.getdoc(getattr(owner, key)) or ""  # perhaps its base's
 
 
 CALLABLES = {name: (function, text) for name, function, text in callables()}

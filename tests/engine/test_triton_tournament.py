@@ -18,7 +18,7 @@ given, behind = logits[:, :vocab], logits[:, vocab:].clone()
 bits = torch.randint(0, 2, (500 + vocab,), generator=generator).float()
 bits = torch.cat((bits, torch.zeros(vocab)))
 starts = torch.randint(0, 500, (rounds, rows), generator=generator).t()
-seeds = torch.randint(0, 500, (rows, 1), generator=generator)
+seeds = torch.randint(0, 500, (rows, 2), generator=generator)[:, :1]
 shifts = (starts - seeds) % 500
 seeds[-1] = shifts[0, 4:] = -1
 starts[-1] = starts[0, 4:] = 500 + vocab

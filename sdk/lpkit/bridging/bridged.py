@@ -97,14 +97,6 @@ class Bridged(v1.LogitsProcessor, v2.LogitsProcessor):
 
     @classmethod
     def validate_params(cls, sampling_params: SamplingParams) -> None:
-        """Call the V1 class's ``validate_params``, if it has that method.
-
-        Args:
-            sampling_params: of the request.
-
-        Raises:
-            ValueError: the V1 class refuses the request.
-        """
         validate = getattr(cls.wraps, "validate_params", None)
         if validate is not None:  # vLLM 0.11.0 and older have none
             validate(sampling_params)
@@ -129,15 +121,6 @@ class Bridged(v1.LogitsProcessor, v2.LogitsProcessor):
         raise NotImplementedError("a bridge that was constructed for V2 has no batch updates")
 
     def add_request(self, req_idx: int, sampling_params: SamplingParams) -> bool:
-        """Take a request into a slot (V2).
-
-        Args:
-            req_idx: the slot.
-            sampling_params: of the request.
-
-        Returns:
-            True if the V1 class sees the request.
-        """
         if self._takes(sampling_params):
             self._histories.enter(req_idx, sampling_params)
             return True

@@ -61,11 +61,6 @@ class TokenSetColumn(Column):
         self._hold(slot, np.packbits(member, bitorder="little").tobytes())
 
     def reset(self, slot: int) -> None:
-        """Empty the slot's set; the SDK calls this.
-
-        Args:
-            slot: the slot of a request that left.
-        """
         self._forget(slot)
 
     def _forget(self, slot: int) -> None:

@@ -23,7 +23,6 @@ MOST_COMPARED = 4096
 At this length a row takes 17 million comparisons. From an H100's integer throughput, 256 such rows take about 0.6 ms.
 This is an estimate, not a measurement."""
 
-
 HASHES = 2**16
 """Number of different hashes that :func:`lpkit.sequences.fresh_context` returns."""
 

@@ -330,8 +330,9 @@ def end_thinking_(logits: torch.Tensor, *columns: torch.Tensor, entries: Entries
 
 def cite_prompt_(logits: torch.Tensor, *columns: torch.Tensor, entries: Entries, texts: SlotHistories) -> torch.Tensor:
     """Add a boost to the logits of a prompt's tokens and of a list, and another to those that may follow next."""
-    found = torch.empty(logits.shape[0] * (texts.width + columns[1].shape[1]), 1, device=logits.device)
-    _over(_cite, logits, entries, texts, columns, found, LISTED)  # one column: one program for a row
+    ids = logits.shape[0] * (texts.width + columns[1].shape[1])
+    found = torch.empty(ids, 1, dtype=torch.float32, device=logits.device)  # one column: one program for a row
+    _over(_cite, logits, entries, texts, columns, found, LISTED)
     return logits
 
 

@@ -150,7 +150,7 @@ def tournament_(
     gains = torch.empty(grid[0], groups, PATTERNS.value, dtype=torch.float32, device=logits.device)
     temperature, step = per_row(temperature, entries)
     shifts = shifts if shifts.stride(1) == 1 else shifts.contiguous()
-    given = (logits, entries.slots, entries.own, temperature, bits, seeds, shifts, tops, masses, gains)
+    given = (logits, entries.slots, entries.own, temperature, bits, seeds.contiguous(), shifts, tops, masses, gains)
     sizes = (stride, entries.step, step, shifts.stride(0), len(bits) - 2 * vocab, vocab, parts, size, rounds)
     for held in range(groups + 1):
         options = {"LAST": held == groups, "PARTS": MOST_PARTS, "BLOCK": BLOCK}

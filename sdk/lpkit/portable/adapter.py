@@ -101,15 +101,6 @@ class AdapterLogitsProcessor(PortableProcessor):
         self._calls.pop(slot, None)
 
     def add_request(self, req_idx: int, sampling_params: SamplingParams) -> bool:
-        """Take a request into a slot (V2).
-
-        Args:
-            req_idx: the slot.
-            sampling_params: of the request.
-
-        Returns:
-            True if the request uses the processor.
-        """
         admitted = super().add_request(req_idx, sampling_params)
         if self._host is not None:
             if admitted:
@@ -119,15 +110,6 @@ class AdapterLogitsProcessor(PortableProcessor):
         return admitted
 
     def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext | None = None) -> torch.Tensor:
-        """Call each admitted request's callable with its row.
-
-        Args:
-            logits: float32 ``[rows, vocab]``, edited in place.
-            ctx: the rows of the step on V2; None on V1.
-
-        Returns:
-            ``logits``.
-        """
         if self._host is None or ctx is None:
             return super().apply(logits, ctx)
         rows = zip(*self._host.rows(ctx), strict=True)

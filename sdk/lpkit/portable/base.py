@@ -112,14 +112,6 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
 
     @classmethod
     def validate_params(cls, sampling_params: SamplingParams) -> None:
-        """Refuse a request whose arguments for this processor are wrong; vLLM calls this when the request arrives.
-
-        Args:
-            sampling_params: of the request.
-
-        Raises:
-            ValueError: a parameter is wrong; the message names it, its value and the broken rule.
-        """
         if cls.Params is not None:
             cls.Params.parse(sampling_params.extra_args)
 
@@ -132,29 +124,14 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
         return self.stage == "sampling"
 
     def update_state(self, batch_update: v1.BatchUpdate | None) -> None:
-        """Follow the batch (V1).
-
-        Args:
-            batch_update: changes since the last step; None if nothing changed.
-        """
         assert self._v1 is not None
         self._v1.update(batch_update)
 
     def add_request(self, req_idx: int, sampling_params: SamplingParams) -> bool:
-        """Take a request into a slot (V2).
-
-        Args:
-            req_idx: the slot.
-            sampling_params: of the request.
-
-        Returns:
-            True if the request uses the processor.
-        """
         assert self._v2 is not None
         return self._v2.add(req_idx, sampling_params)
 
     def apply_staged_writes(self) -> None:
-        """Send staged column values (V2)."""
         self._admission.flush()
 
     def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext | None = None) -> torch.Tensor:

@@ -146,15 +146,6 @@ class LogitsProcessor(PortableProcessor):
         raise NotImplementedError
 
     def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext | None = None) -> torch.Tensor:
-        """Edit the rows of admitted requests; by slot, where kernels do all of ``process``.
-
-        Args:
-            logits: float32 ``[rows, vocab]``.
-            ctx: the rows of the step on V2; None on V1.
-
-        Returns:
-            The edited logits. Without admitted requests, the same tensor, unchanged.
-        """
         if self._by_slot is not None and self._by_slot.recorded:
             located = self._binding.by_slot(logits, ctx, self._by_slot.reads_texts)
             if located is None or self._by_slot.edit(logits, *located):

@@ -103,11 +103,6 @@ class Rules(v1.LogitsProcessor, v2.LogitsProcessor):
         return False
 
     def update_state(self, batch_update: v1.BatchUpdate | None) -> None:
-        """Follow the batch (V1).
-
-        Args:
-            batch_update: changes since the last step; None if nothing changed.
-        """
         if batch_update is None:
             return
         added: dict[lpkit.LogitsProcessor, list[v1.AddedRequest]] = {}
@@ -124,15 +119,6 @@ class Rules(v1.LogitsProcessor, v2.LogitsProcessor):
         self._settle()
 
     def add_request(self, req_idx: int, sampling_params: SamplingParams) -> bool:
-        """Take a request into a slot (V2).
-
-        Args:
-            req_idx: the slot.
-            sampling_params: of the request.
-
-        Returns:
-            True if the request has steps.
-        """
         chain = dict(self._chain(sampling_params, ()))
         taken = False
         for lane in self._lanes:
@@ -150,7 +136,6 @@ class Rules(v1.LogitsProcessor, v2.LogitsProcessor):
         self._opened.clear()
 
     def apply_staged_writes(self) -> None:
-        """Send staged column values (V2)."""
         for lane in self._touched:
             lane.apply_staged_writes()
         self._touched.clear()
