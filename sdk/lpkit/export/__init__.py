@@ -108,11 +108,9 @@ def mlx(
     """Make a callable for ``logits_processors`` of mlx-lm.
 
     Args:
-        cls: a processor's class: any of lpkit's bases, a bridge, or a V1 class.
+        cls, tokenizer, fields: as for :func:`transformers`.
         parameters: of each sequence.
         temperature: of mlx-lm's sampler; matters for processors of the ``"sampling"`` stage.
-        tokenizer: the model's, for processors with word parameters.
-        fields: parameters, by field name.
 
     Raises:
         ValueError: an argument is wrong, or unknown.
@@ -169,11 +167,9 @@ def dynamo(
     """Make a ``BaseLogitsProcessor`` for a worker of NVIDIA Dynamo. :mod:`lpkit.dynamo` is the other direction.
 
     Args:
-        cls: a processor's class: any of lpkit's bases, a bridge, or a V1 class.
+        cls, tokenizer, fields: as for :func:`transformers`.
         parameters: of each request.
         temperature: by which the engine divides afterwards; matters for processors of the ``"sampling"`` stage.
-        tokenizer: the model's, for processors with word parameters.
-        fields: parameters, by field name.
 
     Raises:
         ValueError: an argument is wrong, or unknown.

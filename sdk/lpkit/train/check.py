@@ -96,18 +96,11 @@ def check_rollout(
     Run it on one batch before you train. With equal weights, any difference comes from the processing.
 
     Args:
-        cls: as for :func:`processed_logprobs`; so are the other arguments.
-        parameters: of the processor.
-        prompt: token ids.
-        response: token ids.
+        cls, parameters, prompt, response, sampling, runner, tokenizer, chunk_bytes: as for :func:`processed_logprobs`.
         logits: the trainer's.
         rollout: vLLM's log-probability of each response token with ``logprobs_mode="processed_logprobs"``. As nested as
             ``response``, or a tensor with the layout of ``logits``.
         tolerance: largest accepted difference of two log-probabilities. Engines in bfloat16 need about 0.05.
-        sampling: the engine's options.
-        runner: vLLM's runner; it decides the order of stages.
-        tokenizer: the model's, for processors that need it.
-        chunk_bytes: bytes of logits to process at a time.
 
     Returns:
         The tokens that differ, and the reason if lpkit recognizes it.

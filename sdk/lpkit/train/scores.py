@@ -138,15 +138,8 @@ def processed_logprobs(
     vLLM reports the same values with ``logprobs_mode="processed_logprobs"``, including for greedy requests.
 
     Args:
-        cls: as for :func:`processed_logits`; so are the other arguments.
-        parameters: of the processor.
-        prompt: token ids.
-        response: token ids.
-        logits: the model's.
-        sampling: the engine's options.
-        runner: vLLM's runner; it decides the order of stages.
-        tokenizer: the model's, for processors that need it.
-        forbidden: for tokens that cannot have been sampled: ``"raise"`` or ``"mask"``.
+        cls, parameters, prompt, response, logits, sampling, runner, tokenizer, forbidden: as for
+            :func:`processed_logits`.
         chunk_bytes: bytes of logits to process at a time. It bounds the memory needed in addition to the logits and
             their gradient.
 

@@ -77,13 +77,8 @@ def words(
     Args:
         source: a processor, its ``vllm_config``, or a tokenizer.
         texts: the words, or a single word; a token id stands for itself.
-        spaces: adds the words' forms in running text, after a space and at the start of a line. For most tokenizers
-            these are different tokens.
-        cases: adds the words in lower case, in upper case and capitalized.
-        special: True if words may hold special tokens of the model, such as ``</s>`` or the markers of a chat.
-        several: handling of a form with several tokens, and of unknown text. ``"refuse"`` refuses the word. ``"skip"``
-            leaves the form out, and refuses the word if no form is left. ``"sequences"`` returns each form as a tuple
-            of its ids, and refuses unknown text.
+        spaces, cases, special: as for :class:`lpkit.WordForms`.
+        several: as there; or ``"sequences"``, to return each form as a tuple of its ids, and to refuse unknown text.
 
     Returns:
         Distinct ids (with ``"sequences"``, tuples of ids) in the order of the words.

@@ -33,14 +33,11 @@ class Engine(ABC):
     Args:
         source: the model; by default made from ``vocab_size`` and ``seed``.
         vocab_size: columns of the logits, unless a source sets them.
-        max_num_seqs: most requests in the batch.
-        max_model_len: most tokens of a request.
         device: ``"auto"`` is the source's, or CUDA when present.
         seed: of the model and of the requests without a seed.
         async_scheduling: value in the configuration; see ``V1AsyncEngine``.
-        thinking: the markers of thoughts; they enable ``thinking_token_budget``.
-        tokenizer: source of ``lpkit.tokenizer``: a tokenizer, its folder, or a function that makes a tokenizer.
-        hf_config: further fields of the model's configuration.
+        max_num_seqs, max_model_len, thinking, tokenizer, hf_config: as for :func:`~lpkit.runtime.make_config`. Markers
+            enable ``thinking_token_budget``.
 
     Attributes:
         requests: the unfinished requests by id, preempted ones included.

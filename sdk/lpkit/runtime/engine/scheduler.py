@@ -209,9 +209,7 @@ def generate(
     Args:
         prompts: token ids of each prompt; no prompt may be empty.
         runner: ``"v1"`` or ``"v2"``.
-        max_num_batched_tokens: tokens fed per step; a longer prompt is fed in chunks.
-        num_blocks: cache blocks; None: no limit.
-        block_size: tokens per block.
+        max_num_batched_tokens, num_blocks, block_size: as for :class:`Scheduler`.
         params: for all prompts, or one for each prompt; ``max_tokens`` of None means 16.
         processors: processors for the engine of ``runner``.
         **options: of the engine.

@@ -75,9 +75,7 @@ class V2Sampler:
     Args:
         processors: custom processors in list order.
         max_num_reqs: number of slots.
-        vocab_size: columns of the logits.
-        device: of the logits.
-        seed: of the requests without a seed.
+        vocab_size, device, seed: as for V1's sampler.
         thinking: the markers of thoughts, or None.
 
     Attributes:
