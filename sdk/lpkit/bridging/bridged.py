@@ -102,11 +102,7 @@ class Bridged(v1.LogitsProcessor, v2.LogitsProcessor):
             validate(sampling_params)
 
     def is_argmax_invariant(self) -> bool:
-        """Return the V1 class's own claim.
-
-        Returns:
-            The result of the V1 class's ``is_argmax_invariant``.
-        """
+        """Return the V1 class's own claim."""
         return self._invariant
 
     def update_state(self, batch_update: v1.BatchUpdate | None) -> None:

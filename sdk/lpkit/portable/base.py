@@ -116,11 +116,7 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
             cls.Params.parse(sampling_params.extra_args)
 
     def is_argmax_invariant(self) -> bool:
-        """Report the position of the processor on V1; it follows from ``stage``.
-
-        Returns:
-            True if it runs after temperature, and not for greedy requests.
-        """
+        """Return True if V1 runs the processor after temperature, and not for greedy requests: see ``stage``."""
         return self.stage == "sampling"
 
     def update_state(self, batch_update: v1.BatchUpdate | None) -> None:
