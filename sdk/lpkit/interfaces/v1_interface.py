@@ -148,11 +148,7 @@ class BatchUpdateBuilder:
         return self._removed
 
     def removed_append(self, index: int) -> None:
-        """Record the removal of a request.
-
-        Args:
-            index: the row.
-        """
+        """Record that the request in row ``index`` leaves."""
         if self._sorted:
             raise RuntimeError("a removal was registered after this step's removals had been read")
         self._removed.append(index)
@@ -167,11 +163,7 @@ class BatchUpdateBuilder:
         return self.removed[-1] if self._removed else None
 
     def pop_removed(self) -> int | None:
-        """Take the lowest freed row.
-
-        Returns:
-            The row; None if no row is free.
-        """
+        """Take and return the lowest freed row; None if no row is free."""
         return self.removed.pop() if self._removed else None
 
     def reset(self) -> bool:

@@ -45,14 +45,7 @@ class V1Batch:
         return self._rows  # type: ignore[return-value]
 
     def row(self, request_id: str) -> int:
-        """Return the row of a request.
-
-        Args:
-            request_id: of the request.
-
-        Raises:
-            KeyError: the request is not in the batch.
-        """
+        """Return the row of the request ``request_id``, or raise KeyError."""
         return self._index[request_id]
 
     def change(
@@ -106,13 +99,7 @@ class V1Batch:
         return row
 
     def remove(self, request_id: str) -> int | None:
-        """Free the row of a request.
-
-        Args:
-            request_id: of the request.
-
-        Returns:
-            The row; None if the request is not in the batch.
+        """Free the row of the request ``request_id`` and return it; None if the request is not in the batch.
 
         Raises:
             RuntimeError: an addition or :meth:`condense` in the same step has already used the free rows.

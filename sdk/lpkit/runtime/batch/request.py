@@ -86,9 +86,7 @@ class Request:
     @property
     def last_token_id(self) -> int:
         """The newest token; -1 if it belongs to an embedded prompt."""
-        if self.output_token_ids:
-            return self.output_token_ids[-1]
-        return -1 if self.prompt_token_ids is None else self.prompt_token_ids[-1]
+        return self.token_at(self.total_len - 1)
 
     def token_at(self, position: int) -> int:
         """Return the token at ``position`` of prompt + outputs; -1 inside an embedded prompt.

@@ -69,14 +69,7 @@ class V2Slots:
         return request_id in self._slots
 
     def slot(self, request_id: str) -> int:
-        """Return the slot of a request.
-
-        Args:
-            request_id: of the request.
-
-        Raises:
-            KeyError: the request has no slot.
-        """
+        """Return the slot of the request ``request_id``, or raise KeyError."""
         return self._slots[request_id]
 
     def change(self, leaving: Iterable[str], arriving: Iterable[Request]) -> Iterator[tuple[Request, int]]:
@@ -131,14 +124,7 @@ class V2Slots:
         return slot
 
     def free(self, request_id: str) -> int | None:
-        """Return a slot to the free list. No buffer is cleared.
-
-        Args:
-            request_id: of the request.
-
-        Returns:
-            The slot; None if the request has no slot.
-        """
+        """Free the slot of the request ``request_id`` and return it; None without a slot. No buffer is cleared."""
         slot = self._slots.pop(request_id, None)
         if slot is not None:
             self._free.append(slot)

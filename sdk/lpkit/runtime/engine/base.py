@@ -126,11 +126,7 @@ class Engine(ABC):
         return request
 
     def preempt(self, request_id: str) -> None:
-        """Take a request out of the batch. It keeps its outputs; a resume must compute all of it again.
-
-        Args:
-            request_id: of the request.
-        """
+        """Take the request ``request_id`` out of the batch. It keeps its outputs; a resume computes all of it again."""
         del self._active[request_id]
         self.requests[request_id].num_computed_tokens = 0
         if request_id in self._new:

@@ -76,11 +76,7 @@ class Scheduler:
             self.waiting.append(request)
 
     def abort(self, request_id: str) -> None:
-        """End a request that is running, waiting or about to arrive; an unknown id is ignored.
-
-        Args:
-            request_id: of the request.
-        """
+        """End the request ``request_id``: running, waiting or about to arrive. An unknown id is ignored."""
         for request in (*self.running, *self.waiting, *(request for _, request in self._later)):
             if request.request_id == request_id:
                 self._end(request, "abort")

@@ -54,8 +54,7 @@ class V2Gate:
         """Record a new or resumed request.
 
         Args:
-            slot: of the request.
-            params: of the request.
+            slot, params: of the request.
             asked: True if a processor's ``add_request`` returned True.
         """
         self._needs[slot] = asked or needs_processing(params, self._vocab_size, self._thinking)
@@ -105,8 +104,7 @@ class V2Sampler:
         """Send a new or resumed request to every processor, and note if it needs processing.
 
         Args:
-            slot: of the request.
-            params: of the request.
+            slot, params: of the request.
         """
         asked = [bool(processor.add_request(slot, params)) for processor in self.processors]
         self.gate.enter(slot, params, any(asked))
