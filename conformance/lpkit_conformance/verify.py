@@ -186,8 +186,8 @@ def _evidence(subject: Subject, small: Program, trouble: Trouble, make_host: Mak
         differs = (trouble.step, trouble.request)
         finding = departure(trouble, {"program": small.name}, operations)
         finding = replace(finding, cause=cause_of(trouble, small.ops))
-        shows = partial(_shows, trouble)
-        line = editing_line(subject, small.ops, small.max_num_seqs, trouble.row, shows, make_host)
+        ends = partial(Observation.shows, step=trouble.step, request=trouble.request)
+        line = editing_line(subject, small.ops, small.max_num_seqs, trouble.row, ends, make_host)
         culprit = find_culprit(subject, small.ops, small.max_num_seqs, trouble, make_host)
         apart = first_apart(subject, small.ops, small.max_num_seqs, trouble, make_host)
         finding = blamed(Reproduction(subject, make_host, small, finding, line, culprit, apart), _passes)
@@ -199,10 +199,6 @@ def _evidence(subject: Subject, small: Program, trouble: Trouble, make_host: Mak
     frames, arguments = record_frames(subject, small.ops, small.max_num_seqs, make_host)
     finding = replace(finding, where={**finding.where, **prompts}, scenario=scenario_of(subject, small, make_host))
     return with_batch(finding, subject, frames, small.ops, arguments, differs, rows=rows)
-
-
-def _shows(mismatch: Mismatch, seen: Observation) -> bool:
-    return seen.step == mismatch.step and mismatch.request in [row.request for row in seen.rows]
 
 
 def _passes(case: Reproduction) -> bool:

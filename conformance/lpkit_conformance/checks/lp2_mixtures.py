@@ -94,7 +94,7 @@ class LP220(Check):
         for name, trace in loaded.items():
             for pattern in replays[name]:
                 where = {"trace": name, "pattern": pattern}
-                scenario = findings.scenario_of_trace(subject, name, pattern)
+                scenario = {**findings.settings_of(subject), **where}
                 host = parts.parts_of(subject.setup.host).recorded(subject, trace, pattern)
                 seen: list[calls.Observation] = []
                 try:

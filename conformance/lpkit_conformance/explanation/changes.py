@@ -18,13 +18,12 @@ from lpkit_conformance.programs.generate import Arrive, Idle, Op, Speculate, Ste
 from lpkit_conformance.subject.subject import Subject
 
 MakeHost = Callable[[Subject, int], Host]
-
 # -- of the subject ----------------------------------------------------------------------------------------------
 
 
-def declaring_tokens(subject: Subject) -> Subject | None:
-    """Return the same plugin, declaring that it reads token ids; None unless it declares lengths."""
-    return _having(subject, history="tokens") if getattr(subject.plugin.cls, "history", "") == "length" else None
+def declaring_tokens(subject: Subject) -> list[Subject]:
+    """Return the same plugin, declaring that it reads token ids; empty unless it declares lengths."""
+    return [_having(subject, history="tokens")] if getattr(subject.plugin.cls, "history", "") == "length" else []
 
 
 def without_prompts(subject: Subject, lines: list[str]) -> Subject:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,20 +14,15 @@ import torch
 from lpkit_conformance.activity.stand import Standing
 from lpkit_conformance.expectation.compare import Mismatch
 from lpkit_conformance.expectation.solo import fresh_batch, solo_runs
+from lpkit_conformance.explanation.changes import MakeHost
 from lpkit_conformance.explanation.scenes import REPORTS, Culprit, Scene, as_added, from_its_arrival, in_its_place
-from lpkit_conformance.explanation.state import (
-    State,
-    leaves,
-    same,
-)
+from lpkit_conformance.explanation.state import State, leaves, same
 from lpkit_conformance.explanation.writes import Writes
 from lpkit_conformance.hosts import Host, Observation, PluginError
 from lpkit_conformance.hosts.requests import make_active
 from lpkit_conformance.instruments.module_state import owners
 from lpkit_conformance.programs.generate import Arrive, Op, Step
 from lpkit_conformance.subject.subject import Subject
-
-MakeHost = Callable[[Subject, int], Host]
 
 MOST_CALLS = 64
 """Calls of ``apply`` among which one is looked for that gives another result."""

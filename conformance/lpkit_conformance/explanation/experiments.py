@@ -105,11 +105,6 @@ def _reported(case: Reproduction) -> tuple[str, str]:
     return method_location(case.subject.plugin.cls, HOSTS[case.subject.setup.host].told_by), ""
 
 
-def _declaring_tokens(case: Reproduction) -> list[Reproduction]:
-    declaring = declaring_tokens(case.subject)
-    return [replace(case, subject=declaring)] if declaring else []
-
-
 RETURNS: Final[frozenset[Hazard]] = frozenset({"drafts", "resume", "twins", "prefill"})
 """After which a request has another history or object than before; they have fixes of their own."""
 
@@ -125,7 +120,7 @@ EXPERIMENTS: Final = (
         cause="placeholders",
         fix="placeholders",
         applies=lambda case: case.style == "adapter",
-        change=_declaring_tokens,
+        change=lambda case: [replace(case, subject=subject) for subject in declaring_tokens(case.subject)],
         blames=lambda case: (declaration(case.subject.plugin.cls, "history"), ""),
     ),
     Experiment(

@@ -6,7 +6,6 @@ import ast
 import contextlib
 import functools
 import inspect
-import re
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ import torch
 from lpkit_conformance.activity.search import EARLY
 from lpkit_conformance.expectation.compare import Mismatch
 from lpkit_conformance.explanation import advice
+from lpkit_conformance.explanation.changes import MakeHost
 from lpkit_conformance.explanation.exceptions import read
 from lpkit_conformance.explanation.writes import Writes
 from lpkit_conformance.hosts import Host, Observation, PluginError, default_host, drive
@@ -53,25 +53,15 @@ def cause_of(mismatch: Mismatch, ops: Sequence[Op]) -> str:
     """Return the cause of a mismatch that these operations allow."""
     kind = mismatch.kind
     if kind == "stale":
-        kind = _kind_of_stale(mismatch.request, ops)
+        own = any(isinstance(op, Arrive) and op.request == mismatch.request and op.variant is not None for op in ops)
+        left = any(isinstance(op, Finish | Preempt | Swap) for op in ops)
+        kind = "out of step" if own else "stale" if left else "stray"
     alone = sum(isinstance(op, Arrive) for op in ops) == 1
     return advice.cause(kind, "alone") if alone else advice.cause(kind)
 
 
-def _kind_of_stale(request: str, ops: Sequence[Op]) -> str:
-    """Return the reason for an edit of a row that the plugin leaves unchanged in the solo run."""
-    if any(isinstance(op, Arrive) and op.request == request and op.variant is not None for op in ops):
-        return "out of step"
-    return "stale" if any(isinstance(op, Finish | Preempt | Swap) for op in ops) else "stray"
-
-
-def scenario_of_trace(subject: Subject, trace: str, pattern: str) -> dict[str, Any]:
-    """Return the input of `lpkit replay` for a recorded trace, without target, check and host."""
-    return {**settings_of(subject), "trace": trace, "pattern": pattern}
-
-
 def settings_of(subject: Subject) -> dict[str, Any]:
-    """The part of a scenario that does not depend on what is run."""
+    """Return the part of a scenario, the input of `lpkit replay`, that does not depend on the program or trace."""
     return {
         "case": subject.setup.case.to_json(),
         **({"others": [case.to_json() for case in subject.setup.others]} if subject.setup.others else {}),
@@ -100,14 +90,23 @@ def raised(cls: Any, error: PluginError, operations: tuple[str, ...] = ()) -> Fi
 def _returning(cls: Any, error: PluginError) -> str:
     """``file:line`` of the only ``return`` that can have returned the wrong thing, without a value for None."""
     for name in (error.method, *HOOKS.get(error.method, ())[:2]):
-        file, _, first = own_line(cls, name).rpartition(":")
-        if file and error.summary.startswith("returned"):
-            source = textwrap.dedent("".join(inspect.getsourcelines(inspect.unwrap(getattr(cls, name)))[0]))
+        file, body = _own_body(cls, name)
+        if body and error.summary.startswith("returned"):
             bare = error.summary.startswith("returned None")
-            returns = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Return)]
+            returns = [node for part in body for node in ast.walk(part) if isinstance(node, ast.Return)]
             fitting = [node.lineno for node in returns if (node.value is None) == bare]
-            return f"{file}:{int(first) + fitting[0] - 1}" if len(fitting) == 1 else ""
+            return f"{file}:{fitting[0]}" if len(fitting) == 1 else ""
     return ""
+
+
+def _own_body(cls: Any, name: str) -> tuple[str, list[ast.stmt]]:
+    """Return the file and the statements of an author's method; empty if it has no ``def``."""
+    file, _, first = own_line(cls, name).rpartition(":")
+    with contextlib.suppress(AttributeError, OSError, StopIteration, SyntaxError, TypeError, ValueError):
+        source = textwrap.dedent("".join(inspect.getsourcelines(inspect.unwrap(getattr(cls, name)))[0]))
+        tree = ast.increment_lineno(ast.parse(source), int(first) - 1)
+        return file, next(node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)).body
+    return "", []
 
 
 HOOKS: dict[str, tuple[str, ...]] = {
@@ -133,18 +132,10 @@ def at_fault(subject: Subject, name: str) -> str:
             alone = [Arrive("a", 0), Step(EARLY)]
             line = editing_line(subject, alone, 1, 0, lambda seen: not torch.equal(seen.before, seen.after))
         line = line or callable_of(subject)[1]
-    return line or _only_statement(subject.plugin.cls, name) or method_location(subject.plugin.cls, name)
-
-
-def _only_statement(cls: Any, name: str) -> str:
-    """``file:line`` of what the author's method consists of; empty if it is more than a statement and a docstring."""
-    file, _, first = own_line(cls, name).rpartition(":")
-    with contextlib.suppress(AttributeError, OSError, StopIteration, SyntaxError, TypeError):  # no `def` of it
-        source = textwrap.dedent("".join(inspect.getsourcelines(inspect.unwrap(getattr(cls, name)))[0]))
-        body = next(node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)).body
-        body = body[1:] if isinstance(body[0], ast.Expr) else body
-        return f"{file}:{int(first) + body[0].lineno - 1}" if file and len(body) == 1 else ""
-    return ""
+    file, body = _own_body(subject.plugin.cls, name)
+    body = body[1:] if body and isinstance(body[0], ast.Expr) else body  # without its docstring
+    only = f"{file}:{body[0].lineno}" if len(body) == 1 else ""
+    return line or only or method_location(subject.plugin.cls, name)
 
 
 def declaration(owner: Any, name: str) -> str:
@@ -161,10 +152,9 @@ def kept_buffer(host: Host) -> tuple[str, str]:
     slots, cls = getattr(host.driver, "slots", None), type(host.processor)
     tensors = [getattr(slots, name).gpu for name in ("prompt_len", "prefill_len") if slots is not None]
     name = next((name for name, value in vars(host.processor).items() if any(value is item for item in tensors)), "")
-    file, _, first = own_line(cls, "__init__").rpartition(":")
-    lines = inspect.getsourcelines(inspect.unwrap(cls.__init__))[0] if file and name else []
-    sets = re.compile(rf"self\.{name}\b[^=]*=(?!=)")
-    line = next((f"{file}:{int(first) + n}" for n, text in enumerate(lines) if sets.search(text)), "")
+    file, body = _own_body(cls, "__init__")
+    nodes = [node for part in body for node in ast.walk(part) if isinstance(node, ast.Attribute) and node.attr == name]
+    line = next((f"{file}:{node.lineno}" for node in nodes if isinstance(node.ctx, ast.Store)), "")
     return line, f"self.{name}" * bool(name)
 
 
@@ -174,7 +164,7 @@ def editing_line(
     max_num_seqs: int,
     row: int,
     ends: Callable[[Observation], bool],
-    make_host: Callable[[Subject, int], Host] = default_host,
+    make_host: MakeHost = default_host,
 ) -> str:
     """Return ``file:line`` of the author's statement that edited a row of the call at which the operations end.
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
 import torch
 
-from lpkit_conformance.hosts import Host
+from lpkit_conformance.explanation.changes import MakeHost
 from lpkit_conformance.programs.generate import Op
 from lpkit_conformance.subject.plugin import Plugin
 from lpkit_conformance.subject.subject import Subject
@@ -50,7 +50,7 @@ class _Blank:
 
 
 def record_frames(
-    subject: Subject, ops: Sequence[Op], max_num_seqs: int, make_host: Callable[[Subject, int], Host]
+    subject: Subject, ops: Sequence[Op], max_num_seqs: int, make_host: MakeHost
 ) -> tuple[list[Frame], dict[str, str | None]]:
     """Return every step with an ``apply``, and the arguments of every request as text, None without the plugin."""
     # Instances that do nothing: the batch moves as it did, without the plugin.

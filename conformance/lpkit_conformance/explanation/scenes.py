@@ -17,6 +17,7 @@ from lpkit.runtime import Request
 
 from lpkit_conformance.expectation.compare import Mismatch, first_difference
 from lpkit_conformance.explanation import advice
+from lpkit_conformance.explanation.changes import MakeHost
 from lpkit_conformance.explanation.findings import style_of
 from lpkit_conformance.explanation.state import (
     ABSENT,
@@ -48,7 +49,6 @@ MOST_TOGETHER = 3
 MOST_FOLLOWED = 64
 """Steps before the failing step in which the author's lines are followed."""
 
-MakeHost = Callable[[Subject, int], Host]
 Path = tuple[str, ...]
 How = Literal["", "kept", "raised", "carried"]
 
@@ -250,9 +250,7 @@ class Scene:
             host = self.make_host(self.subject, self.size)
             with host.driver.watched(watch):
                 for seen in host.run(self.ops):
-                    if seen.step == self.mismatch.step and (
-                        not request or request in [row.request for row in seen.rows]
-                    ):
+                    if seen.shows(self.mismatch.step, request):
                         return self._judged(host, seen)
         return False
 

@@ -38,7 +38,7 @@ def with_batch(
     return replace(
         finding,
         picture=draw(frames, arguments, unit, culprit),
-        timeline=timeline(frames, ops, arguments, unit, culprit, culprit is None, first),
+        timeline=timeline(frames, ops, arguments, unit, culprit, first),
         steps=tuple(
             row.view(text) for row, text in _surroundings(rows[-MOST_STEPS:], frames, ops, unit, first, culprit)
         ),
@@ -70,7 +70,6 @@ def timeline(
     arguments: Mapping[str, str | None],
     unit: str,
     culprit: tuple[int, str] | None,
-    raised: bool = False,
     first: int = 1,
 ) -> dict[str, Any]:
     """``{"unit", "requests", "steps", "differs", "raises", "omitted"}``, as JSON can hold it.
@@ -80,8 +79,8 @@ def timeline(
         ops: the operations that led there.
         arguments: of every request as text; None for one without the plugin.
         unit: ``row`` or ``slot``.
-        culprit: step and request of the row that differs; later steps are left out.
-        raised: the plugin raised in the last step.
+        culprit: step and request of the row that differs; later steps are left out. None: the plugin raised in the
+            last step.
         first: the number of the first step.
     """
     by_step = {frame.step: frame for frame in frames}
@@ -107,7 +106,7 @@ def timeline(
         "differs": {"step": culprit[0], "request": culprit[1], "position": _position_of(by_step, culprit)}
         if culprit
         else None,
-        "raises": {"step": kept[-1]["step"]} if raised and kept else None,
+        "raises": {"step": kept[-1]["step"]} if culprit is None and kept else None,
         "omitted": {"steps": len(steps) - len(kept), "positions": len(everyone) - len(shown)},
     }
 

@@ -87,13 +87,10 @@ def _blocks(file: str, ran: set[int], cls: Any) -> Iterator[Block]:
         for part in node.body
     }
     for function in [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]:
-        entered = any(part.lineno in ran for statement in function.body for part in _statements(statement))
+        parts = [part for statement in function.body for part in ast.walk(statement) if isinstance(part, ast.stmt)]
+        entered = any(part.lineno in ran for part in parts)
         if entered or (id(function) in own and not function.name.startswith("__")):
             yield from ((function.name, *block) for block in _missing(function.body, ran, ""))
-
-
-def _statements(statement: ast.stmt) -> Iterator[ast.stmt]:
-    return (node for node in ast.walk(statement) if isinstance(node, ast.stmt))
 
 
 def _missing(body: Sequence[ast.AST], ran: set[int], branch: str) -> Iterator[tuple[int, int, str]]:

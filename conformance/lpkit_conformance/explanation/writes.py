@@ -78,7 +78,7 @@ class Writes:
         return self._then or self._wrote()
 
     def _wrote(self) -> Line | None:
-        return self._stored_in_vain() or self.last or self._omission()
+        return self._stored_unchanged() or self.last or self._omission()
 
     @contextlib.contextmanager
     def around(self, method: str, args: tuple[Any, ...], value: Callable[[], Any]) -> Iterator[None]:
@@ -137,7 +137,7 @@ class Writes:
         self._moves = any(self._position in move[:2] for move in update.moved)
         return self._moves or self._position in [item[0] for item in update.added]
 
-    def _stored_in_vain(self) -> Line | None:
+    def _stored_unchanged(self) -> Line | None:
         """Return the line that stored the value of a row that moves and left it as it was, as a swap of views does."""
         if not self._moves or self.last not in self._entered:
             return None
@@ -161,9 +161,8 @@ class Writes:
         passed: list[Line] = []
         for code in dict.fromkeys(line.code for line in reversed(entered)):
             ran = [line for line in entered if line.code is code]
-            names = [
-                line for line in (Line(code, number) for number in _lines_of(code)) if self._named.search(line.text)
-            ]
+            lines = [Line(code, number) for number in sorted({number for _, _, number in code.co_lines() if number})]
+            names = [line for line in lines if self._named.search(line.text)]
             writes = [line for line in names if self._stores.search(line.text)] or names
             around = [line for write in writes for line in branches(code, write.number) if line in ran]
             if around:
@@ -196,10 +195,6 @@ def follow(
         with contextlib.suppress(PluginError), host.driver.watched(partial(followed.around, value=later or value)):
             play(host)
     return followed
-
-
-def _lines_of(code: CodeType) -> list[int]:
-    return sorted({number for _, _, number in code.co_lines() if number})
 
 
 def branches(code: CodeType, number: int) -> list[Line]:

@@ -43,6 +43,10 @@ class Observation:
     before: torch.Tensor
     after: torch.Tensor
 
+    def shows(self, step: int, request: str) -> bool:
+        """Return True for a call of this step with a row of the request; without a request, with any rows."""
+        return self.step == step and (not request or request in [row.request for row in self.rows])
+
 
 class PluginError(Exception):
     """The plugin raised, or returned something that is not a batch of logits.

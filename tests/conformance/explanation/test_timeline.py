@@ -20,10 +20,10 @@ from zoo.correct.v1 import ByHand
 from zoo.lp202 import StaleOnDecline
 
 
-def told(*ops: Op, host: str = "v1", culprit: tuple[int, str] | None = None, size: int = 8, raised: bool = False):
+def told(*ops: Op, host: str = "v1", culprit: tuple[int, str] | None = None, size: int = 8):
     subject = Subject.of("x", object, host, Case({"extra_args": {"bias": 2.5}}), device=torch.device("cpu"))
     frames, arguments = record_frames(subject, ops, size, default_host)
-    found = timeline(frames, ops, arguments, "row", culprit, raised)
+    found = timeline(frames, ops, arguments, "row", culprit)
     assert json.loads(json.dumps(found)) == found
     return found
 
@@ -72,7 +72,7 @@ def test_the_timeline_names_requests_with_arguments_and_the_row_that_differs_or_
         {"id": "b", "plugin": False, "arguments": ""},
     ]
     assert told(*batch, culprit=(2, "b"))["differs"] == {"step": 2, "request": "b", "position": 1}
-    assert told(*batch, raised=True)["raises"] == {"step": 2}
+    assert told(*batch)["raises"] == {"step": 2}
 
 
 def test_a_long_or_a_large_batch_keeps_the_end_and_the_row_that_differs() -> None:
