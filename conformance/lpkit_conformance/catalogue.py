@@ -9,7 +9,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cache
 from importlib import import_module
 from pkgutil import iter_modules
-from types import ModuleType
 
 from lpkit_conformance.checks.base import Engine, Rule
 from lpkit_conformance.results import NEEDS, CheckResult
@@ -37,20 +36,16 @@ MOST_SILENT = 2
 """Ratio of bookkeeping checks without action to those with action from which the result counts as inactive."""
 
 
-def _modules() -> Iterator[ModuleType]:
-    """The modules of checks, named by their families; a family may have several."""
+def _checks() -> Iterator[type[Rule]]:
+    """Yield the checks of all modules of checks, which are named by families; bases have no code."""
     for name in ROOMS:
         room = import_module(f"{__package__}.{name}")
-        for module in iter_modules(room.__path__):
-            if module.name.startswith("lp"):
-                yield import_module(f"{room.__name__}.{module.name}")
-
-
-def _checks_in(module: ModuleType) -> Iterator[type[Rule]]:
-    """Return the checks that a module defines, without imported checks and without bases that have no code."""
-    for value in vars(module).values():
-        if isinstance(value, type) and issubclass(value, Rule) and value.__module__ == module.__name__:
-            yield from [value] if "code" in vars(value) else []
+        for found in iter_modules(room.__path__):
+            if found.name.startswith("lp"):
+                module = import_module(f"{room.__name__}.{found.name}")
+                for value in vars(module).values():
+                    if isinstance(value, type) and issubclass(value, Rule) and value.__module__ == module.__name__:
+                        yield from [value] if "code" in vars(value) else []
 
 
 @cache
@@ -63,7 +58,7 @@ def by_code(engine: Engine | None = None) -> dict[str, type[Rule]]:
     if engine is not None:
         return {code: check for code, check in by_code().items() if check.engine == engine}
     checks: dict[str, type[Rule]] = {}
-    for check in (check for module in _modules() for check in _checks_in(module)):
+    for check in _checks():
         if check.code in checks:
             raise ValueError(f"{check.code} is taken by {checks[check.code].__qualname__}")
         checks[check.code] = check

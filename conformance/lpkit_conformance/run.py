@@ -140,7 +140,11 @@ def run(
         UsageError, ProjectError, CaseError, EngineUnavailable: before the first check.
     """
     project = projects.find(folder or Path.cwd())
-    names = list(targets) or (_everything(project) if options.engine == TOGETHER else entry_points_of(project, "check"))
+    names = list(targets)
+    if not names and options.engine == TOGETHER:  # all processors, in the order in which vLLM loads them
+        names = [*(project.entry_points if project else ()), *(entry.name for entry in entry_points(group=GROUP))]
+    elif not names:
+        names = entry_points_of(project, "check")
     wanted(options)
     if options.engine == "vllm":
         if options.release:
@@ -161,11 +165,6 @@ def run(
         results.append(_one(name, own, plan, options, progress_for(name), ahead))
         ahead = None
     return Report(tuple(results))
-
-
-def _everything(project: Project | None) -> list[str]:
-    """Return the project's and the installed processors, in the order in which vLLM loads them."""
-    return [*(project.entry_points if project else ()), *(entry.name for entry in entry_points(group=GROUP))]
 
 
 def _pairs(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -14,19 +13,13 @@ from lpkit_conformance.settings.hosts import HOSTS
 from lpkit_conformance.settings.plan import Plan
 
 
-def module_of(**requires: tuple[str, ...]) -> ModuleType:
-    """A module with a check of each code."""
+def checks_of(**requires: tuple[str, ...]) -> list[type[Check]]:
+    """A check of each code."""
 
-    def make(code: str) -> type[Check]:
-        def run(self: Check, subject: Any) -> None:
-            return None
+    def run(self: Check, subject: Any) -> None:
+        return None
 
-        members = {"code": code, "requires": requires[code], "run": run, "__module__": "checks_of_a_test"}
-        return type(code, (Check,), members)
-
-    module = ModuleType("checks_of_a_test")
-    vars(module).update({code: make(code) for code in requires})
-    return module
+    return [type(code, (Check,), {"code": code, "requires": needs, "run": run}) for code, needs in requires.items()]
 
 
 def test_requirements_exist_and_run_first() -> None:
@@ -62,21 +55,21 @@ def test_what_an_ignored_check_requires_is_not_brought_by_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("modules", "said"),
+    ("checks", "said"),
     [
         (
-            [module_of(LP001=(), LP201=("LP001", "LP203"), LP202=("LP201",), LP203=("LP202",))],
+            checks_of(LP001=(), LP201=("LP001", "LP203"), LP202=("LP201",), LP203=("LP202",)),
             "checks require each other: LP201 -> LP203 -> LP202 -> LP201",
         ),
-        ([module_of(LP201=("LP201",))], "LP201 -> LP201"),
-        ([module_of(LP201=()), module_of(LP201=())], "LP201 is taken by LP201"),
+        (checks_of(LP201=("LP201",)), "LP201 -> LP201"),
+        ([*checks_of(LP201=()), *checks_of(LP201=())], "LP201 is taken by LP201"),
     ],
     ids=["a circle", "a check that requires itself", "two of one code"],
 )
 def test_checks_without_an_order_are_refused(
-    monkeypatch: pytest.MonkeyPatch, modules: list[ModuleType], said: str
+    monkeypatch: pytest.MonkeyPatch, checks: list[type[Check]], said: str
 ) -> None:
-    monkeypatch.setattr(catalogue, "_modules", lambda: iter(modules))
+    monkeypatch.setattr(catalogue, "_checks", lambda: checks)
     with pytest.raises(ValueError, match=said):
         by_code.__wrapped__()
 

@@ -80,7 +80,10 @@ def _best(subject: Subject, candidates: Iterable[Found], best: Found | None = No
             best = found if best is None and acts.raises else best  # else nobody would hear of the exception
             continue
         start = min(max(first - 1, 0), MOST_GENERATED) if first > SOON else 0
-        tried = replace(_aged(found, start, first), soon=_often(acts, start), early=_often(acts, start, EARLY))
+        if start:  # requests that are old enough to act soon
+            why = "; ".join(part for part in (found.why, f"the plugin first acts after {first} output tokens") if part)
+            found = Found(replace(found.case, generated=start), why)
+        tried = replace(found, soon=_often(acts, start), early=_often(acts, start, EARLY))
         if best is None or tried.rank > best.rank:
             best = tried
         if best.soon >= ENOUGH and best.early >= plenty:
@@ -136,14 +139,6 @@ def _triggered(subject: Subject, before: str) -> Iterator[Found]:
         # A token that the model is made to emit is one that it likes, too.
         why = f"{before}the plugin acts if token {token} {where}"
         yield Found(replace(case, output_token_ids=(*case.output_token_ids, token)), why)
-
-
-def _aged(found: Found, start: int, first: int) -> Found:
-    """The case with requests that are old enough to act soon."""
-    if not start:
-        return found
-    why = "; ".join(part for part in (found.why, f"the plugin first acts after {first} output tokens") if part)
-    return Found(replace(found.case, generated=start), why)
 
 
 def _tried(subject: Subject, case: Case) -> Activity:

@@ -111,7 +111,10 @@ def measure(
             book.result = CandidateResult(candidate.name, candidate.kind, candidate.host, problem=one_line(error))
     if device.type != "cpu":  # on a CPU nothing is launched, and other code runs
         steady.advance()
-        _count_launches(books, steady, work)
+        for book in books:
+            assert book.result is not None
+            if not book.result.problem:
+                book.result = replace(book.result, launches=launches(book.candidate, steady, work).launches)
     clock = Clock(device)
     with torch.inference_mode():
         for number in range(min(MOST_ROUNDS, HEADROOM)):
@@ -194,13 +197,6 @@ def _count(candidate: Candidate, source: torch.Tensor, work: torch.Tensor) -> Ca
         peak=max(warm.peak, memory.peak),
         acted=not isinstance(result, torch.Tensor) or result.shape != source.shape or not torch.equal(result, source),
     )
-
-
-def _count_launches(books: Sequence[_Book], steady: SteadyBatch, work: torch.Tensor) -> None:
-    for book in books:
-        assert book.result is not None
-        if not book.result.problem:
-            book.result = replace(book.result, launches=launches(book.candidate, steady, work).launches)
 
 
 def launches_without_memory(device: torch.device, candidate: Candidate, steady: SteadyBatch) -> int | None:

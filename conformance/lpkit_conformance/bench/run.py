@@ -148,13 +148,10 @@ def _measure(job: dict[str, Any], tell: Tell, limit: float) -> tuple[TargetBench
     except Lost as loss:
         fields["error"] = _blame(loss, fields)
     bench = decode(TargetBench, fields)
-    return replace(bench, error=bench.error or _first_problem(bench)), fields["environment"]
-
-
-def _first_problem(bench: TargetBench) -> str:
-    """The reason why the target lacks a number; a missing number of an alternative is not an error."""
+    # The target lacks a number for this reason; a missing number of an alternative is not an error.
     sides = (side for point in bench.points for side in point.sides if side.kind == "target" and side.problem)
-    return next((f"{side.name}: {side.problem}" for side in sides), "")
+    problem = next((f"{side.name}: {side.problem}" for side in sides), "")
+    return replace(bench, error=bench.error or problem), fields["environment"]
 
 
 def _blame(loss: Lost, fields: Mapping[str, Any]) -> str:

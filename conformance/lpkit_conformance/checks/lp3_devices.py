@@ -58,7 +58,10 @@ class LP308(Check):
         try:
             refuses = devices.RefuseMixedDevices()  # type: ignore[no-untyped-call]
             with on_meta(subject) as (away, reads), refuses:
-                self._one_step(away, requests)
+                driver = parts.drive(away)
+                driver.begin(entering=requests)
+                logits = torch.empty(len(requests), subject.setup.vocab_size, device=meta_kernels.META)
+                driver.edit(logits, *driver.context(requests))
         except calls.PluginError as error:
             if isinstance(error.__cause__, devices.MixedDevices):
                 raise Failed(
@@ -101,13 +104,6 @@ class LP308(Check):
         with mode:
             result: torch.Tensor = driver.edit(logits.clone(), *context)
         return result
-
-    @staticmethod
-    def _one_step(subject: Subject, requests: list[runtime.Request]) -> None:
-        driver = parts.drive(subject)
-        driver.begin(entering=requests)
-        logits = torch.empty(len(requests), subject.setup.vocab_size, device=meta_kernels.META)
-        driver.edit(logits, *driver.context(requests))
 
     @staticmethod
     def _requests(subject: Subject) -> list[runtime.Request]:

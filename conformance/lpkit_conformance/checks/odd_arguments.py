@@ -175,7 +175,11 @@ def ends(value: Any, accepts: Callable[[Any], bool]) -> Iterator[Any]:
         places: list[Any] = [*value]
         if not isinstance(value, Mapping):
             places = [*range(len(value))][:MOST_ITEMS]
-            yield _extended(value, _last(len(value), 1, partial(_fits, value, accepts)))
+
+            def fits(size: int) -> bool:
+                return size <= LONGER_THAN_LIMITS and accepts(_extended(value, size))
+
+            yield _extended(value, _last(len(value), 1, fits))
         for place in places:
             for end in ends(value[place], partial(_accepted_at, value, place, accepts)):
                 yield _replaced(value, place, end)
@@ -206,10 +210,6 @@ def _nearest(inside: float, outside: float, accepts: Callable[[float], bool]) ->
 
 def _extended(items: Sequence[Any], size: int) -> list[Any]:
     return [items[n % len(items)] for n in range(size)]
-
-
-def _fits(items: Sequence[Any], accepts: Callable[[Any], bool], size: int) -> bool:
-    return size <= LONGER_THAN_LIMITS and accepts(_extended(items, size))
 
 
 def _replaced(value: Any, place: Any, item: Any) -> Any:
@@ -324,7 +324,8 @@ class _Table:
             self._driver = None
 
     def _step_through(self, served: Served) -> None:
-        fresh = [self._odd(served.params), self._new("g").request]
+        odd = Request("odd", served.params, self._subject.model.prompt("odd", 5, 0), 10**6)
+        fresh = [odd, self._new("g").request]
         neighbour = self._requests[0] if self._driver else None
         most = min(self._subject.most_outputs(0) or STEPS * TOGETHER, STEPS * TOGETHER)
         if self._driver is None or neighbour is None or len(neighbour.output_token_ids) + STEPS > most:
@@ -357,9 +358,6 @@ class _Table:
 
     def _new(self, name: str) -> ActiveRequest:
         return make_active(self._subject, Arrive(name, 0))
-
-    def _odd(self, params: SamplingParams) -> Request:
-        return Request("odd", params, self._subject.model.prompt("odd", 5, 0), 10**6)
 
     def _run_alone(self, name: str, steps: int) -> dict[int, torch.Tensor]:
         active = self._new(name)

@@ -77,8 +77,12 @@ class Serving:
 
     def demands(self, release: Release | None) -> Demands:
         """Return what these arguments demand of a runner, by the rules of a release."""
+        watermark = VLLM.has("before-the-switch", "watermark: V2, even if it is 0", release)
         return Demands(
-            self._for_v2(release), self._hisparse(release), self._for_v1(release), self._refused_by_v1(release)
+            "vLLM's own watermark" if watermark and self.options.get("watermark-config") else "",
+            self._hisparse(release),
+            self._for_v1(release),
+            _lacking("v1-unsupported", self._features_without_v1(), release),
         )
 
     def on(self, option: str) -> bool:
@@ -98,10 +102,6 @@ class Serving:
                 return f"--{name} {self.options[name]}"
         return ""
 
-    def _for_v2(self, release: Release | None) -> str:
-        watermark = VLLM.has("before-the-switch", "watermark: V2, even if it is 0", release)
-        return "vLLM's own watermark" if watermark and self.options.get("watermark-config") else ""
-
     def _hisparse(self, release: Release | None) -> bool:
         if not VLLM.has("before-the-switch", "hisparse: 0 is refused", release):
             return False
@@ -112,9 +112,6 @@ class Serving:
         method = self.draft.get("method")
         only_on_v1 = (f"speculative method {method!r}",) if method in VLLM.entries("only-on-v1", release) else ()
         return only_on_v1 + _lacking("v2-unsupported", self._features_without_v2(), release)
-
-    def _refused_by_v1(self, release: Release | None) -> tuple[str, ...]:
-        return _lacking("v1-unsupported", self._features_without_v1(), release)
 
     def _features_without_v2(self) -> Iterator[tuple[str, str]]:
         """Features in use that some release's V2 lacks: vLLM's name, and the words for a user."""

@@ -235,15 +235,11 @@ class _HostRun:
                 self._results[check.code] = self._judge(check, evidence)
         results = [self._results[check.code] for check in self._checks_to_run]
         if evidence is not None and any(result.status == "failed" for result in results):
-            self._require_exactness()
+            with self._step(LP904, ours=True):  # before the plugin is blamed: does the model compute what it should?
+                self._call("start", engine_settings(self.runner, self.job.plan), False, seconds=self._start_limit)
+                if self._call("model_rounds"):
+                    raise EngineError("its model rounds on this machine, so logits cannot be compared")
         return results
-
-    def _require_exactness(self) -> None:
-        """Before the plugin is blamed: does the model compute here what it should?"""
-        with self._step(LP904, ours=True):
-            self._call("start", engine_settings(self.runner, self.job.plan), False, seconds=self._start_limit)
-            if self._call("model_rounds"):
-                raise EngineError("its model rounds on this machine, so logits cannot be compared")
 
     def _judge(self, check: type[Rule], evidence: Evidence | None) -> CheckResult:
         assert issubclass(check, EngineCheck)

@@ -101,7 +101,9 @@ def make(
     waves = tuple(maker.asks("w", WAVES[size], seeded=True))
     if any(len(ask.prompt_token_ids) + ask.params["max_tokens"] >= BLOCK for ask in waves):
         # A seed in a partial prefill ends vLLM's V1 engine on a CPU, and longer requests may be preempted.
-        waves = tuple(_without_seed(ask) for ask in waves)
+        waves = tuple(
+            replace(ask, params={key: value for key, value in ask.params.items() if key != "seed"}) for ask in waves
+        )
     refused = [
         (text, Ask(f"bad{n}", maker.prompt(f"bad{n}", 4), {**arguments(None, 3, False), "extra_args": args}, at=n))
         for n, (text, args) in enumerate(bad[:MOST_BAD])
@@ -189,10 +191,6 @@ def arguments(case: Case | None, tokens: int, sampled: bool, n: int = 0) -> dict
         fields["extra_args"] = dict(args)
     fields["temperature"] = fields.get("temperature", TEMPERATURES[n % len(TEMPERATURES)]) if sampled else 0.0
     return {**fields, "max_tokens": tokens, "min_tokens": 0, "ignore_eos": True}
-
-
-def _without_seed(ask: Ask) -> Ask:
-    return replace(ask, params={key: value for key, value in ask.params.items() if key != "seed"})
 
 
 def following(asks: Sequence[Ask], alone: Mapping[str, Answer]) -> tuple[Ask, ...]:

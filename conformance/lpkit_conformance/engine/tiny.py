@@ -224,17 +224,14 @@ class TinyEngine:
                 model.write(Path(folder), settings.vocab_size, settings.max_model_len, settings.exact)
                 self.llm: Any = vllm.LLM(**{"model": folder, **arguments})
             self.model_runner: Any = self.llm.llm_engine.model_executor.driver_worker.worker.model_runner
-            self._check_runner()
+            bases = {base.__module__ for base in type(self.model_runner).__mro__}
+            if RUNNER_MODULES[settings.runner] not in bases:
+                raise EngineError(
+                    f"asked for the {settings.runner} runner, but vLLM {self.version} runs {self.runner_class}"
+                )
         except BaseException:
             self.close()
             raise
-
-    def _check_runner(self) -> None:
-        bases = {base.__module__ for base in type(self.model_runner).__mro__}
-        if RUNNER_MODULES[self.settings.runner] not in bases:
-            raise EngineError(
-                f"asked for the {self.settings.runner} runner, but vLLM {self.version} runs {self.runner_class}"
-            )
 
     @property
     def runner_class(self) -> str:

@@ -104,7 +104,9 @@ class InFlight(TorchFunctionMode):
             return self._pin(func(*args, **kwargs))
         if func is torch.Tensor.cuda:
             func, args = torch.Tensor.to, (args[0], torch.device("cpu"), *(a for a in args[1:] if a is True))
-        if func is torch.Tensor.to and _names_device((*args[1:], *kwargs.values())):
+        # The string "cpu" is the host; a device, or a tensor on it, is this one.
+        names_device = any(isinstance(value, torch.device | torch.Tensor) for value in (*args[1:], *kwargs.values()))
+        if func is torch.Tensor.to and names_device:
             data = self._sent(args[0]) if _non_blocking(args[1:], kwargs) else args[0]
             result = func(data, *args[1:], **kwargs)
             return result.clone() if result is args[0] else result
@@ -185,11 +187,6 @@ def _on_cpu(value: Any) -> Any:
     if isinstance(value, torch.device) and value.type == DEVICE.type:
         return torch.device("cpu")
     return torch.device("cpu") if isinstance(value, str) and value.partition(":")[0] == DEVICE.type else value
-
-
-def _names_device(values: Sequence[Any]) -> bool:
-    """True if a value is a device, or a tensor on it; the string ``"cpu"`` is the host."""
-    return any(isinstance(value, torch.device | torch.Tensor) for value in values)
 
 
 def _non_blocking(args: Sequence[Any], kwargs: dict[str, Any]) -> bool:

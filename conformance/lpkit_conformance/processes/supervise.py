@@ -179,7 +179,10 @@ class Child:
                 raise Lost("exit", *_exit_text(self._process.returncode))
             code = self._process.poll()  # before reading: its last events count
             event = self._read()
-            self._limit_output(os.fstat(self._output.fileno()).st_size if event is None else event["printed"])
+            printed = os.fstat(self._output.fileno()).st_size if event is None else event["printed"]
+            if printed - self._printed > MOST_OUTPUT:
+                did = f"printed more than {MOST_OUTPUT >> 20} MiB"
+                raise self._lost("output", f"the plugin {did}", did)
             if event is not None:
                 self._started, self._printed = True, event.pop("printed")
                 return event
@@ -211,11 +214,6 @@ class Child:
             *whole, self._unread = (self._unread + self._events.read()).split("\n")
             self._lines.extend(whole)
         return json.loads(self._lines.popleft()) if self._lines else None
-
-    def _limit_output(self, printed: int) -> None:
-        if printed - self._printed > MOST_OUTPUT:
-            did = f"printed more than {MOST_OUTPUT >> 20} MiB"
-            raise self._lost("output", f"the plugin {did}", did)
 
     def _lost(self, kind: LossKind, what: str, did: str) -> Lost:
         stacks = Path(self._folder.name, "stacks.txt")

@@ -41,7 +41,8 @@ def _lines(bench: Bench, width: int) -> Iterator[terminal.Line]:
             "dim",
         )
         for point in target.points:
-            yield from ("", _heading(point))
+            size = f"{point.batch} x {point.vocab:,}  ({point.logits_bytes / 2**20:.3g} MiB of logits)"
+            yield from ("", f"{size}: {point.problem}" if point.problem else size)
             if point.sides:
                 yield from _table(point, width)
         yield from (f"  {line}" for line in _launches(target))
@@ -75,11 +76,6 @@ def _curves(points: Sequence[Point]) -> tuple[Curve, ...]:
             if side.apply is not None and side.apply.median > 0:
                 curves.setdefault((side.name, side.kind), []).append((point.batch, side.apply.median))
     return tuple(Curve(name, kind, tuple(curve)) for (name, kind), curve in curves.items())
-
-
-def _heading(point: Point) -> str:
-    size = f"{point.batch} x {point.vocab:,}  ({point.logits_bytes / 2**20:.3g} MiB of logits)"
-    return f"{size}: {point.problem}" if point.problem else size
 
 
 def _table(point: Point, width: int) -> Iterator[terminal.Line]:

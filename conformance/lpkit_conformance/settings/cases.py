@@ -168,13 +168,9 @@ def make_params(fields: Mapping[str, Any]) -> SamplingParams:
     """Return fresh ``SamplingParams`` with these keyword arguments."""
     fields = dict(fields)
     if fields.get("logit_bias") is not None:
-        fields["logit_bias"] = _biases(fields["logit_bias"])
+        # As `SamplingParams.from_optional` of vLLM makes it: JSON has no keys but strings.
+        fields["logit_bias"] = {int(i): min(100.0, max(-100.0, bias)) for i, bias in fields["logit_bias"].items()}
     return SamplingParams(**fields)
-
-
-def _biases(given: Mapping[Any, float]) -> dict[int, float]:
-    """``logit_bias`` as ``SamplingParams.from_optional`` of vLLM makes it: JSON has no keys but strings."""
-    return {int(token): min(100.0, max(-100.0, bias)) for token, bias in given.items()}
 
 
 class WatchedArgs(dict[str, Any]):

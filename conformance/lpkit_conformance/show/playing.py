@@ -226,17 +226,14 @@ class Lockstep:
             token, raw = self._full.step()
             plain, _ = self._plain.step(token)
             without = [run.step(token)[0] for run in self._without] or [plain]
-            yield self._view(token, plain, without, raw)
+            before = (self._plain.seen or [(MODEL, raw)])[-1][1][0]
+            yield step_view(self._shown.model, token, plain, without, [(MODEL, raw), *self._full.seen], before)
             if token in self._stops:
                 return
 
     def notes(self) -> tuple[str, ...]:
         """Return for each processor why it leaves the request to itself; empty where it does not."""
         return notes_of(self._full.parts, self._shown.greedy)
-
-    def _view(self, token: int, plain: int, without: Sequence[int], raw: torch.Tensor) -> StepView:
-        before = (self._plain.seen or [(MODEL, raw)])[-1][1][0]
-        return step_view(self._shown.model, token, plain, without, [(MODEL, raw), *self._full.seen], before)
 
 
 def notes_of(parts: Iterable[Part], greedy: bool) -> tuple[str, ...]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from itertools import chain
 
 from lpkit._nearest import did_you_mean
 
@@ -81,9 +82,6 @@ def _declined(subject: Subject) -> BaseException | None:
 
 def suggested(subject: Subject, keys: Sequence[str]) -> Case | None:
     """A case with these arguments that the plugin's own validation accepts, if one comes to mind."""
-    return next((case for case in _thinkable(subject, keys) if subject.plugin.accepts(case.params())), None)
-
-
-def _thinkable(subject: Subject, keys: Sequence[str]) -> Iterator[Case]:
-    yield from derived_cases(subject.plugin.cls, subject.plugin.accepts)
-    yield from guessed_cases(keys)
+    accepts = subject.plugin.accepts
+    cases = chain(derived_cases(subject.plugin.cls, accepts), guessed_cases(keys))
+    return next((case for case in cases if accepts(case.params())), None)

@@ -40,7 +40,8 @@ class LP223(PairCheck):
                 if uses[1 - which] is None:
                     continue
                 error = pair.refusal(which, variant)
-                if error is None or (own is not None and pair.refusal(which, pairs.USES.index(_only(which, own)))):
+                only = pairs.USES.index((own, None) if which == 0 else (None, own)) if own is not None else None
+                if error is None or (only is not None and pair.refusal(which, only)):
                     continue
                 plugin, other = pair.plugins[which], pair.plugins[1 - which]
                 kind = "both" if own is not None else f"{other.name} only"
@@ -237,10 +238,6 @@ class LP230(PairCheck):
         return (
             f"load {first} before {second}: V1 applies {second} later in any order, since it claims argmax invariance"
         )
-
-
-def _only(which: int, own: int) -> tuple[int | None, int | None]:
-    return (own, None) if which == 0 else (None, own)
 
 
 def _keys(pair: pairs.Pair, which: int) -> frozenset[str]:

@@ -44,7 +44,9 @@ def loads(text: str, path: str | None = None) -> Trace:
 
 def dumps(trace: Trace) -> str:
     """Return the file's text: the header, then one line per step, each ending with a newline."""
-    lines = [_header_line(trace), *trace.steps]
+    requests = {name: {"prompt_len": item.prompt_len, "prompt": item.prompt} for name, item in trace.requests.items()}
+    kept = {name: getattr(trace, name) for name in HEADER}
+    lines = [{"schema": SCHEMA, **kept, "requests": requests, "steps": len(trace.steps)}, *trace.steps]
     return "".join(json.dumps(line, separators=(",", ":"), default=_plain) + "\n" for line in lines)
 
 
@@ -54,12 +56,6 @@ def write(trace: Trace, path: Path) -> None:
     unfinished = path.with_name(path.name + ".part")
     unfinished.write_text(dumps(trace), encoding="utf-8", newline="\n")
     unfinished.replace(path)
-
-
-def _header_line(trace: Trace) -> dict[str, Any]:
-    requests = {name: {"prompt_len": item.prompt_len, "prompt": item.prompt} for name, item in trace.requests.items()}
-    kept = {name: getattr(trace, name) for name in HEADER}
-    return {"schema": SCHEMA, **kept, "requests": requests, "steps": len(trace.steps)}
 
 
 def _plain(record: Any) -> dict[str, Any]:
