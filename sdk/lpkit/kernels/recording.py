@@ -120,7 +120,7 @@ class OfSlots(StandIn):
     def unsqueeze(self, dim: int) -> OfSlots:
         if dim not in (1, -1) or self.column.ndim != 1:
             raise NotRecordableError("it reshapes a column")
-        return OfSlots(self.column.unsqueeze(1))
+        return type(self)(self.column.unsqueeze(1))
 
 
 class Shared(OfSlots):
@@ -222,7 +222,8 @@ class Recorder(StandIn):
             return [(rule.function, _columns(rule, found))], rule
         calls = []
         for name, *values in self.made:
-            if name not in BY_SLOT or (name == "keep_ids_" and values[1:] not in ([], [None])):
+            known = name in BY_SLOT and Shared not in map(type, values)
+            if not known or (name == "keep_ids_" and values[1:] not in ([], [None])):
                 raise NotRecordableError(f"it calls {name} in a way that no kernel by slot knows")
             calls.append((name, tuple(None if item is None else _column(item, BY_SLOT[name], 2) for item in values)))
         return calls, None

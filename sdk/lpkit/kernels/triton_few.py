@@ -157,11 +157,10 @@ def mask_ids_(logits: torch.Tensor, ids: torch.Tensor, entries: Entries | None =
 
 def add_to_ids_(logits: torch.Tensor, ids: torch.Tensor, values: torch.Tensor, entries: Entries) -> torch.Tensor:
     """Add the columns' values to the logits of the columns' ids, ``[slots + 1, k]`` each."""
-    slots, own, own_step, _ = entries
     rows, vocab = logits.shape
     found = torch.empty(rows, ids.shape[1], dtype=torch.float32, device=logits.device)
-    sizes = (logits.stride(0), own_step, ids.stride(0), values.stride(0), ids.shape[1], vocab)
-    launch(_add, (rows,), (logits, slots, own, ids, values, found, *sizes), BLOCK=LISTED, num_warps=WARPS)
+    sizes = (logits.stride(0), entries.step, ids.stride(0), values.stride(0), ids.shape[1], vocab)
+    launch(_add, (rows,), (logits, *entries[:2], ids, values, found, *sizes), BLOCK=LISTED, num_warps=WARPS)
     return logits
 
 

@@ -230,6 +230,17 @@ class Holds(Sparse):
         return kernels.tournament_(logits, rows.temperature, self.bits, seeds, self.ids[rows])
 
 
+class Shares(Far):
+    """Rows have no slots in a tensor that is no column."""
+
+    @cached_property
+    def everyones(self) -> torch.Tensor:
+        return torch.ones(1, device=META)
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        return kernels.mask_far_below_top_(logits, self.everyones.unsqueeze(1))
+
+
 class CountsInADefault(Far):
     def process(self, logits: torch.Tensor, rows: lpkit.Rows, seen: list[int] = []) -> torch.Tensor:  # noqa: B006
         seen.append(1)
@@ -287,6 +298,7 @@ def test_calls_of_kernels_with_columns_are_recorded(cls: type[lpkit.LogitsProces
         (CitesInTurn, "it calls write in a way that no kernel by slot knows"),
         (BansOthers, "it calls mask_ids_ in a way that no kernel by slot knows"),
         (BansAndMasks, "it calls mask_ids_ in a way that no kernel by slot knows"),
+        (Shares, "it calls mask_far_below_top_ in a way that no kernel by slot knows"),
         (CountsInADefault, "it has a default that it could change"),
         (FallsBack, "it handles exceptions"),
     ],
