@@ -77,6 +77,17 @@ class LP202(LadderCheck):
             Step(),
             *[[Finish(f"r{i}"), Arrive(f"n{i}", None), Step()] for i in range(4)],
         )
+        # What a request does not give may show only where a default ends.
+        guests = [*subject.with_less, *subject.others][:3] or [1]
+        yield program(
+            "long after another with more or fewer arguments",
+            [Arrive("other", None), Arrive("a", 0), Step()],
+            *[
+                [Finish(f"b{n - 1}" if n else "a"), Arrive(f"g{n}", guest), Step(16)]
+                + [Finish(f"g{n}"), Arrive(f"b{n}", 0), Step(16)]
+                for n, guest in enumerate(guests)
+            ],
+        )
         visitors = [None, *subject.variants]
         yield program(
             "each after every other in one row",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 State = TypeVar("State")
 
-RequestLogitsProcessor: TypeAlias = "Callable[..., torch.Tensor]"
+RequestLogitsProcessor: TypeAlias = Callable[..., "torch.Tensor"]
 """``(output_ids, logits) -> logits`` or ``(prompt_ids, output_ids, logits) -> logits`` on one 1-D row."""
 
 

@@ -231,3 +231,16 @@ class KeepsBesideItsColumns(lpkit.LogitsProcessor):
     def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
         due = rows.output_len >= self.after[rows.slots]
         logits[torch.where(due, self.token[rows], -1).unsqueeze(1)] = -INF
+
+
+@defect("LP202", "a length that is not given is the last occupant's, which shows once the default has passed")
+class KeepsTheLastLength(KeepsBesideItsColumns):
+    CASE = {"extra_args": {"hold_token": 8, "hold_after": 12}}
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.after.fill_(4)
+
+    def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
+        held = rows.output_len < self.after[rows.slots]
+        logits[torch.where(held, self.token[rows], -1).unsqueeze(1)] = -INF

@@ -31,3 +31,7 @@ def test_a_processor_without_all_four_methods_cannot_be_constructed() -> None:
 
     with pytest.raises(TypeError, match="abstract"):
         Half(None, None, False)  # type: ignore[abstract]
+
+
+def test_an_annotation_that_python_evaluates_may_make_the_callable_optional() -> None:
+    assert None.__class__ in (v1.RequestLogitsProcessor | None).__args__
