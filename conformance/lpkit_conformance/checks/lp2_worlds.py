@@ -129,11 +129,8 @@ def _compare(there: Subject, peers: Subject) -> None:
                 case = None if variant is None else there.cases[variant % len(there.cases)]
                 use = f"with {case.text}" if case else "without the plugin"
                 summary = f"in an engine with {world.name}, a request {use} gets different logits than {world.peer}"
-
-                def alone_in(subject: Subject, variant: int | None = variant) -> Seen:
-                    return run(subject, [_request(there, variant, stand.MOST_ASKED)])
-
-                line = parting_of(partial(alone_in, there), partial(alone_in, peers))[1]
+                runs = [partial(run, each, [_request(there, variant, stand.MOST_ASKED)]) for each in (there, peers)]
+                line = parting_of(*runs)[1]
                 line = line or findings.at_fault(peers, "apply")
                 where = {"engine": world.name, "row": str(row)}
                 raise differing(summary, where, found, fix=world.fix, location=line)

@@ -50,7 +50,9 @@ class LP505(LadderCheck):
     def run(self, subject: Subject) -> str | None:
         for known in FIRST_OUTPUTS:
             self._judge_behind(subject, known)
-        if is_entry_point(subject.plugin.cls):
+        cls = subject.plugin.cls
+        name = f"{cls.__module__}:{cls.__qualname__}"
+        if any(entry.value.partition("[")[0].strip() == name for entry in installed()):  # vLLM loads it
             judge_dependence(subject)
         try:
             return super().run(subject)
@@ -121,12 +123,6 @@ class LP508(Check):
     def run(self, subject: Subject) -> str | None:
         judge_dependence(subject)
         return None
-
-
-def is_entry_point(cls: type) -> bool:
-    """Return True if vLLM loads the class through the entry point of an installed distribution."""
-    name = f"{cls.__module__}:{cls.__qualname__}"
-    return any(entry.value.partition("[")[0].strip() == name for entry in installed())
 
 
 FIRST_OUTPUTS = (0, 2)

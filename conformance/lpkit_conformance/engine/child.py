@@ -127,7 +127,10 @@ def start(settings: EngineSettings, with_plugin: bool) -> str:
     if with_plugin:
         given = {"tokenizer": _tokenizer(settings.vocab_size), "hf_overrides": dict(_session().plan.model)}
         settings = replace(settings, extra={**settings.extra, **given, "skip_tokenizer_init": False})
-    listeners = [_listener()] if _session().plan.trace else []
+    listeners: list[type] = []
+    if _session().plan.trace:  # it records the engine's calls
+        recorders = importlib.import_module("lpkit_conformance.engine.recorders")
+        listeners = [recorders.V1Recorder if _state.runner == V1 else recorders.V2Listener]
     runner_class = process.start(settings, [_session().cls, *listeners] if with_plugin else ())
     if _state.runner == V1 or drafts:
         process.running().follow_texts()
@@ -177,7 +180,8 @@ def make_workload() -> Workload:
     if _session().plan.trace is not None:
         _session().acting_cases()
     usual = [[subject.cases[n] for n in subject.variants] for subject in _subjects()]
-    cases = [case for row in _turns(usual) for case in row]
+    # The first of each list, then the second of each, and so on.
+    cases = [items[n] for n in range(max(map(len, usual))) for items in usual if n < len(items)]
     asked = parts_of(_state.runner).driver.asks_claim
     invariant = asked and drive(_subjects()[0]).invariant
     plan = _session().plan
@@ -201,13 +205,6 @@ def _writable(ask: Ask) -> Ask:
     return replace(ask, text=tuple(text[: forbidden[0]])) if len(forbidden) else ask
 
 
-def _listener() -> type:
-    """The processor class that records the engine's calls."""
-    recorders = importlib.import_module("lpkit_conformance.engine.recorders")
-    found: type = recorders.V1Recorder if _state.runner == V1 else recorders.V2Listener
-    return found
-
-
 def serve_trace(asks: tuple[Ask, ...]) -> tuple[dict[str, Answer], list[str]]:
     """The requests of the plan's trace, mixed, and what of the trace the engine did."""
     recorders = importlib.import_module("lpkit_conformance.engine.recorders")
@@ -225,12 +222,6 @@ def serve_drafted(asks: tuple[Ask, ...]) -> tuple[dict[str, Answer], int]:
     """The requests, mixed, and the number of tokens that were drafted for them."""
     answers = generate(asks)
     return answers, process.running().drafted.total()
-
-
-def _turns(lists: Sequence[Sequence[Case]]) -> Iterator[list[Case]]:
-    """The first of each list, then the second of each, and so on."""
-    for n in range(max(map(len, lists))):
-        yield [items[n] for items in lists if n < len(items)]
 
 
 def _refused() -> Iterator[tuple[str, dict[str, Any]]]:

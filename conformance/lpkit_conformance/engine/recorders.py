@@ -239,7 +239,12 @@ class V2Tap:
 
 def listen(runner: Runner, model_runner: Any) -> V1Tap | V2Tap:
     """Attach to a model runner that has a recorder among its processors."""
-    return _listen_v1(model_runner) if runner == V1 else _listen_v2(model_runner)
+    if runner == V1:
+        return _listen_v1(model_runner)
+    recorder = next(p for p in model_runner.sampler.logits_processors if isinstance(p, V2Recorder))
+    tap = V2Tap(recorder, model_runner.req_states)
+    _after_step(model_runner, tap.end)
+    return tap
 
 
 def _listen_v1(model_runner: Any) -> V1Tap:
@@ -265,14 +270,6 @@ def _listen_v1(model_runner: Any) -> V1Tap:
         return [bool(flag) for flag in model_runner.discard_request_mask.np[: batch.num_reqs]]
 
     _after_step(model_runner, lambda: tap.end(discarded()))
-    return tap
-
-
-def _listen_v2(model_runner: Any) -> V2Tap:
-    """Attach to a V2 model runner that has a ``V2Recorder`` among its processors."""
-    recorder = next(p for p in model_runner.sampler.logits_processors if isinstance(p, V2Recorder))
-    tap = V2Tap(recorder, model_runner.req_states)
-    _after_step(model_runner, tap.end)
     return tap
 
 

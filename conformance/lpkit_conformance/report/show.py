@@ -51,7 +51,11 @@ def _lines(shown: Show, page: Path | None) -> Iterator[terminal.Line]:
     if shown.check:
         yield from text.check_lines(shown.check)
     if shown.steps:
-        yield from ("", *_replies(shown), "")
+        reply, plain = "".join(step.token for step in shown.steps), "".join(shown.plain)
+        yield from ("", f"  with     {_short(reply)}")
+        yield f"  without  {_short(plain)}" if plain != reply else "  without  the same"
+        yield from ([] if shown.problem else [f"  {parting(shown)}"])
+        yield ""
     yield from terminal.table([(f"  {receipt.name}", receipt.said) for receipt in shown.receipts if shown.steps])
     for other in shown.compared:
         yield from ("", (f"  {other.value}: {_against_first(other, shown)}", "bold"))
@@ -59,14 +63,6 @@ def _lines(shown: Show, page: Path | None) -> Iterator[terminal.Line]:
         yield from terminal.table([(f"  {receipt.name}", receipt.said) for receipt in other.receipts])
     if page is not None:
         yield f"  every token: {page}"
-
-
-def _replies(shown: Show) -> Iterator[terminal.Line]:
-    reply, plain = "".join(step.token for step in shown.steps), "".join(shown.plain)
-    yield f"  with     {_short(reply)}"
-    yield f"  without  {_short(plain)}" if plain != reply else "  without  the same"
-    if not shown.problem:
-        yield f"  {parting(shown)}"
 
 
 def _short(text: str) -> str:

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lpkit_conformance.explanation.findings import method_location, style_of
+from lpkit_conformance.explanation.findings import method_location, raised, style_of
+from lpkit_conformance.hosts import PluginError
 from zoo.bases import Boost
 from zoo.lp201 import LastAdmitted, LateBinding
 from zoo.lp202 import StaleOnDecline
@@ -32,3 +33,18 @@ def test_no_line_is_that_of_a_class(plugin: type, name: str) -> None:
 )
 def test_the_style_is_what_the_author_wrote(cls: Any, host: str, style: str) -> None:
     assert style_of(cls, host) == style
+
+
+class FromATable(Boost):
+    """Its ``apply`` is a part of a longer statement, which no parser reads."""
+
+    METHODS = {
+        "apply": lambda self, logits, ctx: None,
+    }
+    apply = METHODS["apply"]
+
+
+def test_a_method_without_a_def_has_its_line() -> None:
+    finding = raised(FromATable, PluginError("apply", "returned None"))
+    file, _, line = finding.location.rpartition(":")
+    assert '"apply": lambda' in Path(file).read_text(encoding="utf-8").splitlines()[int(line) - 1]
