@@ -32,12 +32,7 @@ class ModuleState:
         self._cls = cls
         self._owners = tuple(owners(cls) if of is None else of)
         self._names = [(owner, dict(vars(owner))) for owner in self._owners]
-        named = [
-            value
-            for _, names in self._names
-            for name, value in names.items()
-            if not name.startswith("__") or isinstance(value, FunctionType)
-        ]
+        named = [value for _, names in self._names for name, value in names.items() if not _is_pythons(name, value)]
         self._containers: list[Any] = []
         self._contents: list[Any] = []
         self._cells: list[tuple[CellType, Any]] = []
@@ -102,6 +97,10 @@ class ModuleState:
 
 
 _known: dict[str, tuple[Any, ModuleState]] = {}
+
+
+def _is_pythons(name: str, value: Any) -> bool:
+    return name.startswith("__") and not isinstance(value, FunctionType)
 
 
 def _reached(values: Iterable[Any], modules: set[str]) -> Iterator[Any]:
