@@ -183,7 +183,7 @@ BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 
 RULES = ("allowed-tokens", "min-p", "target-token", "temperature", "top-n-sigma", "truncation")
 SPARSE = ("dry", "logit-bias", "no-repeat-ngram", "ocr-ngram", "penalties")
-ANSWERED = ("cite-from-prompt", "forced-sequence", "greenlist-watermark", "loop-breaker", "synthid")
+ANSWERED: tuple[str, ...] = ("cite-from-prompt", "forced-sequence", "greenlist-watermark", "loop-breaker", "synthid")
 ANSWERED += ("thinking-budget", "xtc")
 CONDITIONAL = (
     ("min_p", "tokens", {"threshold": 0.4}),
