@@ -113,6 +113,12 @@ class Subject:
         """Return the most output tokens of a request that its case allows; None if it names no limit."""
         return None if variant is None else self.cases[variant % len(self.cases)].fields.get("max_tokens")
 
+    @property
+    def with_less(self) -> list[int]:
+        """The variants that lack one of the case's ``extra_args``."""
+        sizes = [len(case.fields.get("extra_args") or ()) for case in self.cases]
+        return [n for n in self.variants if sizes[n] < sizes[0]]
+
     @cached_property
     def model(self) -> Model:
         """The model that serves these requests."""
