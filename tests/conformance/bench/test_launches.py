@@ -140,9 +140,10 @@ def test_no_copy_to_the_device_makes_the_host_wait(name: str, runner: str) -> No
 @pytest.mark.parametrize(("rounds", "groups"), [(1, 1), (4, 1), (5, 2), (30, 8)])
 def test_a_tournament_takes_a_launch_for_every_four_rounds_and_one_for_the_edit(rounds: int, groups: int) -> None:
     logits, shifts = torch.zeros(4, 700, device=META), torch.zeros(4, rounds, device=META)
+    seeds = torch.zeros(4, 1, device=META)
     for _ in range(2):  # the first call makes what later calls share
         with CountLaunches(META) as step:
-            kernels.tournament_(logits, logits[:, :1], logits[0], shifts[:, :1], shifts)
+            kernels.tournament_(logits, logits[:, :1], logits[0], seeds, shifts)
     assert step.kernels == {"meet": groups + 1}
     assert not step.operations
 
