@@ -198,7 +198,7 @@ def short_texts(one: Any, other: Any) -> tuple[str, str]:
 def short_text(value: Any) -> str:
     if value is MISSING:
         return ABSENT
-    if isinstance(value, torch.Tensor | np.ndarray):
+    if isinstance(value, torch.Tensor | np.ndarray | np.generic):
         return str(value.item()) if value.ndim == 0 else ""
     text = repr(value)[:MOST_TEXT] if isinstance(value, Params) else reprlib.repr(value)
     return "" if "object at" in text or "<" in text else text
