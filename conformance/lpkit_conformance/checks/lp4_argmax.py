@@ -139,7 +139,8 @@ class LP403(Check):
     Why: V1 runs an argmax-invariant processor after temperature, V2 runs all before it. A threshold on
     probabilities then means something different on each runner.
 
-    Fix: with lpkit, multiply by ``rows.temperature``, the value by which the engine still divides.
+    Fix: with lpkit, use ``rows.temperature``, the value by which the engine still divides: divide logits by it before a
+    softmax, and multiply by it what is compared with logits.
     """
 
     code, name, hosts = "LP403", "runners-agree", ()
