@@ -17,10 +17,14 @@ from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.subject.subject import Subject
 
 
-def data(*ops: Op, host: str = "v1", culprit: tuple[int, str] | None = None, raised: bool = False) -> dict[str, Any]:
+NOBODY = (99, "")
+"""A row that differs after the drawn steps."""
+
+
+def data(*ops: Op, host: str = "v1", culprit: tuple[int, str] | None = NOBODY) -> dict[str, Any]:
     subject = Subject.of("x", object, host, Case(), device=torch.device("cpu"))
     frames, arguments = record_frames(subject, ops, 8, default_host)
-    return timeline(frames, ops, arguments, "row", culprit, raised)
+    return timeline(frames, ops, arguments, "row", culprit)
 
 
 def drawn(*ops: Op, **settings: Any) -> ET.Element:
@@ -45,7 +49,7 @@ PREEMPTED = (*AB, Step(), Preempt("a"), Step(2), Resume("a"), Step())
         ([*AB, Step(3)], {"culprit": (3, "b")}, {"step wrong": ["3"], "badge": ["!"]}, {"badge": 1}),
         (
             [Arrive("a"), Step(2), Idle(), Step()],
-            {"raised": True},
+            {"culprit": None},
             {"step wrong": ["4"], "legend": ["the plugin raises in this step"]},
             {},
         ),
