@@ -106,7 +106,7 @@ class Writes:
                 self.ran = self._line_of(frame)
                 if reports and self._named.search(line.text):
                     self.reported, reports = line, False
-                self._stored = self.ran if self._stores.search(line.text) else self._stored
+                self._stored = line if self._stores_itself(line) else self._stored
                 if entering:
                     self._entered.append(line)
             elif event == "return" and (caller := author_calling(frame)):
@@ -142,7 +142,11 @@ class Writes:
         if not self._moves or self.last not in self._entered:
             return None
         later = self._entered[::-1][: self._entered[::-1].index(self.last)]
-        return next((line for line in later if self._stores.search(line.text)), None)
+        return next((line for line in later if self._stores_itself(line)), None)
+
+    def _stores_itself(self, line: Line) -> bool:
+        """True for the class's own line that stores the value; a helper of a base class stores other rows', too."""
+        return line.code not in self._inherited and bool(self._stores.search(line.text))
 
     def _omission(self) -> Line | None:
         """Return the line that names the value and leaves it, or the branch around a write that did not run.
