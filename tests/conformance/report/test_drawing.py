@@ -16,7 +16,6 @@ from lpkit_conformance.report.drawing import drawing, svg_file
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.subject.subject import Subject
 
-
 NOBODY = (99, "")
 """A row that differs after the drawn steps."""
 
