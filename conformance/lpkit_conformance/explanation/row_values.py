@@ -22,7 +22,7 @@ from lpkit_conformance.explanation.changes import MakeHost
 from lpkit_conformance.explanation.exceptions import only_looks, parsed
 from lpkit_conformance.explanation.state import short_text
 from lpkit_conformance.hosts import Host
-from lpkit_conformance.instruments.author_lines import is_authors
+from lpkit_conformance.instruments.author_lines import is_authors, syntax_of
 from lpkit_conformance.instruments.trails import Seen, Values, trail
 from lpkit_conformance.programs.generate import Op, Step
 from lpkit_conformance.subject.subject import Subject
@@ -179,7 +179,7 @@ def _row_loop(frame: FrameType, place: _Place) -> _RowLoop | None:
 @cache
 def _row_loops(file: str) -> list[tuple[ast.For, str, str]]:
     """Return the loops that index something by a variable of theirs, with both names."""
-    loops = [node for node in ast.walk(ast.parse("".join(linecache.getlines(file)))) if isinstance(node, ast.For)]
+    loops = [node for node in ast.walk(syntax_of(file)) if isinstance(node, ast.For)]
     found = []
     for loop in loops:
         variables = {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import contextlib
 import inspect
-import linecache
 import threading
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -13,7 +12,7 @@ from types import FrameType
 from typing import Any
 
 from lpkit_conformance.hosts import default_host
-from lpkit_conformance.instruments.author_lines import follower, library_of
+from lpkit_conformance.instruments.author_lines import follower, library_of, syntax_of
 from lpkit_conformance.programs.generate import soak
 from lpkit_conformance.subject.calls import calling
 from lpkit_conformance.subject.subject import Subject
@@ -79,7 +78,7 @@ def _lines(first: int, last: int) -> str:
 
 def _blocks(file: str, ran: set[int], cls: Any) -> Iterator[Block]:
     """Yield what did not run of the functions that ran in a file, and of the methods of a class."""
-    tree = ast.parse("".join(linecache.getlines(file)))
+    tree = syntax_of(file)
     own = {
         id(part)
         for node in ast.walk(tree)

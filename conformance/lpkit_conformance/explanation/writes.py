@@ -16,7 +16,7 @@ import torch
 from lpkit_conformance.explanation.state import content
 from lpkit_conformance.hosts import PluginError
 from lpkit_conformance.hosts.base import Host
-from lpkit_conformance.instruments.author_lines import following, is_authors
+from lpkit_conformance.instruments.author_lines import following, is_authors, syntax_of
 
 ANYWHERE = -1
 """In the place of a position: each request that comes counts."""
@@ -203,10 +203,9 @@ def follow(
 
 def branches(code: CodeType, number: int) -> list[Line]:
     """Return the ``if`` statements around a line, the outermost first."""
-    source = "".join(linecache.getlines(code.co_filename))
     return [
         Line(code, node.lineno)
-        for node in ast.walk(ast.parse(source))
+        for node in ast.walk(syntax_of(code.co_filename))
         if isinstance(node, ast.If) and code.co_firstlineno <= node.lineno < number <= (node.end_lineno or 0)
     ]
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from lpkit_conformance.instruments.author_lines import following
+from lpkit_conformance.instruments.author_lines import following, syntax_of
 
 MOST_SEEN = 10_000
 """Events that are kept; processes of plugins differ early."""
@@ -97,7 +97,7 @@ def parting(here: list[Seen], there: list[Seen]) -> tuple[str, str]:
 
 def definition(file: str, name: str, owner: str = "") -> str:
     """``file:line`` of what gives a name to a module, or to its class ``owner``; empty if it does not do so once."""
-    tree = ast.parse("".join(linecache.getlines(file)))
+    tree = syntax_of(file)
     scopes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef if "." in name else ast.Module)]
     own = name.rpartition(".")[2]
     lines = [
