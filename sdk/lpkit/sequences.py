@@ -264,7 +264,7 @@ def fresh_context(
 ) -> torch.Tensor:
     """Hash the last tokens of each output, unless they stood there before: a watermark marks each context once.
 
-    The hash is the sum of the tokens times their weights, modulo :data:`HASHES`. What is before the output counts as 0.
+    The hash is the sum of the tokens times their weights, modulo 65,536. What is before the output counts as 0.
 
     Args:
         tokens: int64 ``[n, W]``, histories.

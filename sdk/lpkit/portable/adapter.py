@@ -61,7 +61,7 @@ class AdapterLogitsProcessor(PortableProcessor):
         """Make a new callable for a request. Override it.
 
         Args:
-            params: of the request; :meth:`params` reads this processor's parameters from it.
+            params: of the request; ``self.params`` reads this processor's parameters from it.
 
         Returns:
             The callable, or None if the request does not use the processor.
