@@ -20,9 +20,9 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from lpkit_conformance.checks.engine.asks import Ask
 from lpkit_conformance.engine.process import EngineProcess
 from lpkit_conformance.engine.tiny import EngineSettings
-from lpkit_conformance.engine_checks.asks import Ask
 from lpkit_conformance.watch import SWITCH
 from lpkit_conformance.watch.run_directory import RUN
 from lpkit_conformance.watch.watcher import Watcher

@@ -27,9 +27,9 @@ for _folder in ("sdk", "conformance", "conformance/tools", "cli"):
 
 import typer  # noqa: E402
 from lpkit_cli import app as command  # noqa: E402
-from lpkit_conformance import examples  # noqa: E402
-from lpkit_conformance.catalogue import FAMILIES, all_checks, by_code, turning_off  # noqa: E402
+from lpkit_conformance.checks import examples  # noqa: E402
 from lpkit_conformance.checks.base import Rule  # noqa: E402
+from lpkit_conformance.checks.catalogue import FAMILIES, all_checks, by_code, turning_off  # noqa: E402
 from lpkit_conformance.errors import UsageError  # noqa: E402
 from lpkit_conformance.report.drawing import svg_file  # noqa: E402
 from lpkit_conformance.report.explain import notes, prevented  # noqa: E402
@@ -40,7 +40,7 @@ from lpkit_conformance.show.model import Toy  # noqa: E402
 from lpkit_conformance.testing import compute_check, show  # noqa: E402
 from vllm_canary import page as vllm_page  # noqa: E402
 
-FACTS = "conformance/lpkit_conformance/facts/vllm.toml"
+FACTS = "conformance/lpkit_conformance/vllm_api/facts.toml"
 
 EXIT_CODES = re.compile(r"Exit codes?:? \d.*?\.(?: Notes do not count\.)?(?= |$)")
 """The exit codes in a command's help; the page links to the table of all of them instead."""

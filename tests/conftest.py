@@ -80,7 +80,7 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     from lpkit.loading import LoadError, resolve_target
     from lpkit_conformance import failures, run
-    from lpkit_conformance.catalogue import inactive
+    from lpkit_conformance.checks.catalogue import inactive
     from lpkit_conformance.results import TargetResult
     from lpkit_conformance.suite import ahead
     from lpkit_conformance.suite.in_process import Session

@@ -88,10 +88,10 @@ def _version(wanted: bool) -> None:
 
 def _surroundings() -> list[str]:
     """Show the vLLM release of lpkit's rules and the installed vLLM and torch, without importing them."""
-    from lpkit_conformance.catalogue import by_code
+    from lpkit_conformance.checks.catalogue import by_code
     from lpkit_conformance.discovery import metadata
     from lpkit_conformance.discovery.installed import provides_vllm
-    from lpkit_conformance.facts.vllm import VLLM
+    from lpkit_conformance.vllm_api.facts import VLLM
 
     vllm = next((dist for name, dist in metadata.unique() if provides_vllm(dist, name)), None)
     lines = [f"rules  {len(by_code())} checks, of vLLM {VLLM.developed_with}"]

@@ -13,10 +13,10 @@ from lpkit import __version__
 from lpkit._nearest import did_you_mean
 
 from lpkit_conformance import run, traces
-from lpkit_conformance.catalogue import all_checks, by_code
-from lpkit_conformance.codec import decode
-from lpkit_conformance.engine_checks.lp9_engine import LP902
+from lpkit_conformance.checks.catalogue import all_checks, by_code
+from lpkit_conformance.checks.lp9_engine import LP902
 from lpkit_conformance.errors import FailureFileError, UsageError, UserError
+from lpkit_conformance.processes.codec import decode
 from lpkit_conformance.results import CheckResult, Report, Status, TargetResult
 from lpkit_conformance.settings import project as projects
 from lpkit_conformance.settings.hosts import HOSTS, RUNNER_HOSTS

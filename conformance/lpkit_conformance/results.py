@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from lpkit_conformance.documentation import check_page
-
 SCHEMA = "lpkit.check/1"
+
+DOCUMENTATION = "https://vllm-lpkit.readthedocs.io/en/latest/"
+"""The published documentation; ``[project.urls]`` names the same address."""
 
 Status = Literal["passed", "failed", "expected", "unexpected_pass", "skipped", "blocked", "advice", "error"]
 Verdict = Literal["pass", "fail", "error"]
@@ -331,3 +332,8 @@ class Report:
                 for target in self.targets
             ],
         }
+
+
+def check_page(code: str) -> str:
+    """The address of a check's page."""
+    return f"{DOCUMENTATION}checks/{code}/"

@@ -16,12 +16,11 @@ from lpkit._nearest import did_you_mean
 from lpkit.interfaces.lookup import GROUP
 
 from lpkit_conformance import traces
-from lpkit_conformance.catalogue import all_checks, by_code
 from lpkit_conformance.checks.base import Engine, Rule
-from lpkit_conformance.codec import encode
+from lpkit_conformance.checks.catalogue import all_checks, by_code
 from lpkit_conformance.errors import CaseError, ProjectError, UsageError
+from lpkit_conformance.processes.codec import encode
 from lpkit_conformance.processes.supervise import Child
-from lpkit_conformance.release_rules import rules_of
 from lpkit_conformance.results import CheckResult, Report, TargetResult
 from lpkit_conformance.settings import last_failures
 from lpkit_conformance.settings import project as projects
@@ -30,6 +29,7 @@ from lpkit_conformance.settings.expression import expression
 from lpkit_conformance.settings.hosts import RUNNER_HOSTS
 from lpkit_conformance.settings.plan import Plan, resolve_device
 from lpkit_conformance.settings.project import NO_PROJECT, ExpectedFailure, Project, entry_points_of, owner
+from lpkit_conformance.suite.release_rules import rules_of
 from lpkit_conformance.suite.supervisor import CALL_SECONDS, Progress, check_target
 from lpkit_conformance.traces.patterns import RECORDED
 from lpkit_conformance.vllm_api.choose import STANDIN

@@ -100,7 +100,7 @@ class _SharedRun:
 
     def everything(self) -> TargetResult:
         """Return the result that ``lpkit check`` reports; runs all checks."""
-        from lpkit_conformance.catalogue import one_report_each
+        from lpkit_conformance.checks.catalogue import one_report_each
         from lpkit_conformance.results import TargetResult
 
         results = one_report_each([self.result(label) for label in self._labels()])
@@ -112,7 +112,7 @@ class _SharedRun:
 
     def inactive(self) -> bool:
         """Return True if the plugin acted in no check; runs all checks."""
-        from lpkit_conformance.catalogue import inactive
+        from lpkit_conformance.checks.catalogue import inactive
 
         return inactive([self._compute(label) for label in self._labels()])
 

@@ -9,7 +9,7 @@ import posixpath
 import re
 from collections.abc import Container
 
-from lpkit_conformance.documentation import DOCUMENTATION
+from lpkit_conformance.results import DOCUMENTATION
 from sphinx.application import Sphinx
 
 LINK = re.compile(r"(?<!!)\[[^\]]+\]\(([\w./-]+)\.md\)")

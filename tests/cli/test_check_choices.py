@@ -12,7 +12,7 @@ from lpkit_cli import watching
 from lpkit_cli.app import app
 from lpkit_cli.commands import check
 from lpkit_conformance import run
-from lpkit_conformance.catalogue import all_checks, chosen, dependents
+from lpkit_conformance.checks.catalogue import all_checks, chosen, dependents
 from lpkit_conformance.errors import UsageError
 from lpkit_conformance.results import Report, TargetResult
 from lpkit_conformance.settings import last_failures

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lpkit_cli.app import app
-from lpkit_conformance.catalogue import all_checks
+from lpkit_conformance.checks.catalogue import all_checks
 from typer.testing import CliRunner
 
 CHECKS = all_checks(None)

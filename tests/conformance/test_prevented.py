@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zoo
 from lpkit import AdapterLogitsProcessor, LogitsProcessor
-from lpkit_conformance.catalogue import by_code
+from lpkit_conformance.checks.catalogue import by_code
 
 
 def on_the_base_classes(specimen: zoo.Specimen) -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from lpkit.interfaces import lookup
 from lpkit_conformance import run
-from lpkit_conformance.catalogue import chosen
+from lpkit_conformance.checks.catalogue import chosen
 from lpkit_conformance.errors import CaseError, ProjectError, UsageError
 from lpkit_conformance.results import CheckResult, Report, TargetResult
 from lpkit_conformance.run import Options, expect, known_code, plan_for

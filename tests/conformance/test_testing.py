@@ -12,7 +12,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 from lpkit_conformance import run
-from lpkit_conformance.catalogue import by_code, chosen, requirements_first
+from lpkit_conformance.checks.catalogue import by_code, chosen, requirements_first
 from lpkit_conformance.checks.lp2_bookkeeping import LP201
 from lpkit_conformance.errors import UsageError, UserError
 from lpkit_conformance.results import Failed

@@ -9,7 +9,7 @@ from zlib import crc32
 import pytest
 import zoo
 from lpkit.loading import interfaces_of
-from lpkit_conformance.catalogue import all_checks
+from lpkit_conformance.checks.catalogue import all_checks
 from lpkit_conformance.results import CheckResult
 from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.suite.in_process import Session

@@ -13,7 +13,7 @@ import pytest
 import typer
 from golden import FOLDER, hold
 from lpkit_cli.app import app, main
-from lpkit_conformance.catalogue import all_checks
+from lpkit_conformance.checks.catalogue import all_checks
 from typer.testing import CliRunner
 
 

@@ -6,8 +6,8 @@ import importlib
 
 import lpkit
 import pytest
-from lpkit_conformance import examples
-from lpkit_conformance.catalogue import all_checks
+from lpkit_conformance.checks import examples
+from lpkit_conformance.checks.catalogue import all_checks
 from lpkit_conformance.report import explain
 from site_sources import ROOT, module
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 from lpkit.loading import resolve_target
-from lpkit_conformance import examples
-from lpkit_conformance.catalogue import all_checks, inactive
-from lpkit_conformance.documentation import DOCUMENTATION
+from lpkit_conformance.checks import examples
+from lpkit_conformance.checks.catalogue import all_checks, inactive
+from lpkit_conformance.results import DOCUMENTATION
 from lpkit_conformance.settings import project as projects
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.plan import Plan

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lpkit_conformance.documentation import DOCUMENTATION, check_page
+from lpkit_conformance.results import DOCUMENTATION, check_page
 from site_sources import module, sources
 
 

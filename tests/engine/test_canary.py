@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from lpkit_conformance.discovery.releases import Release, parse_release
-from lpkit_conformance.facts.vllm import VLLM
+from lpkit_conformance.vllm_api.facts import VLLM
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "conformance" / "tools"))
 

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lpkit_conformance.checks.engine.asks import Ask
 from lpkit_conformance.discovery.releases import SWITCH
 from lpkit_conformance.doctor.examine import Diagnosis, Settings, examine
 from lpkit_conformance.doctor.serving import _READ, read_command
 from lpkit_conformance.engine import model
 from lpkit_conformance.engine.process import EngineProcess, RemoteError
 from lpkit_conformance.engine.tiny import EngineSettings
-from lpkit_conformance.engine_checks.asks import Ask
 from lpkit_conformance.vllm_api.runners import V1, Runner
 
 pytestmark = pytest.mark.engine

@@ -22,8 +22,8 @@ import hostile
 import httpx
 import openai
 import pytest
+from lpkit_conformance.checks.engine.asks import Ask
 from lpkit_conformance.engine.tiny import EngineSettings
-from lpkit_conformance.engine_checks.asks import Ask
 from serving import COMPLETIONS, CURL_HEADER, EOS, VOCAB, WORDS, Made, Server, make
 
 pytestmark = pytest.mark.engine

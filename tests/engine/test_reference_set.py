@@ -20,9 +20,9 @@ from lpkit import dynamo
 from lpkit.sampling_params import SamplingParams
 from lpkit_cli.scaffold.baking import bake
 from lpkit_cli.scaffold.naming import names_for
+from lpkit_conformance.checks.engine.asks import Answer, Ask
 from lpkit_conformance.discovery.releases import Release
 from lpkit_conformance.engine.process import EngineProcess
-from lpkit_conformance.engine_checks.asks import Answer, Ask
 from lpkit_conformance.settings import project
 from rules import STAIRS, VOCAB, chosen, make_ask
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers

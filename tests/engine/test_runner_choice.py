@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from lpkit_conformance.discovery.releases import SWITCH, Demands, Release, is_before
 from lpkit_conformance.doctor.serving import read_command
-from lpkit_conformance.facts.vllm import VLLM
+from lpkit_conformance.vllm_api.facts import VLLM
 
 pytestmark = pytest.mark.engine
 

@@ -12,10 +12,10 @@ import pytest
 import torch
 import transformers
 from greedy_document import LENGTH, RULES, VOCAB
+from lpkit_conformance.checks.engine.asks import Ask
 from lpkit_conformance.engine import model as tiny
 from lpkit_conformance.engine.process import EngineProcess
 from lpkit_conformance.engine.tiny import EngineSettings
-from lpkit_conformance.engine_checks.asks import Ask
 
 pytestmark = pytest.mark.engine
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 from lpkit import train
+from lpkit_conformance.checks.engine.asks import Ask
 from lpkit_conformance.engine.beyond_cpu import cut_in_torch
 from lpkit_conformance.engine.process import EngineProcess
 from lpkit_conformance.engine.tiny import EngineSettings
-from lpkit_conformance.engine_checks.asks import Ask
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.show.playing import Part, Playing, Processor, ShownRequest
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from lpkit_conformance.checks.engine.asks import Ask
 from lpkit_conformance.engine.process import EngineProcess
 from lpkit_conformance.engine.tiny import EngineSettings
-from lpkit_conformance.engine_checks.asks import Ask
 from lpkit_conformance.vllm_api.tokenizer import tokenizer_folder, word_ids
 
 pytestmark = pytest.mark.engine

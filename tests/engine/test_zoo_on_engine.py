@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from lpkit_conformance.checks.engine.asks import Answer, Ask
+from lpkit_conformance.checks.engine.evidence import Tally
 from lpkit_conformance.engine import following
 from lpkit_conformance.engine.process import EngineProcess
 from lpkit_conformance.engine.tiny import EngineSettings, TinyEngine
-from lpkit_conformance.engine_checks.asks import Answer, Ask
-from lpkit_conformance.engine_checks.evidence import Tally
 from lpkit_conformance.vllm_api.runners import V1, V2, Runner
 
 pytestmark = pytest.mark.engine

@@ -10,7 +10,7 @@ from pathlib import Path
 import lpkit
 import pytest
 from lpkit_conformance.discovery import releases
-from lpkit_conformance.facts.vllm import VLLM, in_short
+from lpkit_conformance.vllm_api.facts import VLLM, in_short
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "conformance" / "tools"))

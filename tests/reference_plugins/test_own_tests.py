@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lpkit_conformance.catalogue import inactive
+from lpkit_conformance.checks.catalogue import inactive
 from lpkit_conformance.results import CheckResult
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.plan import Plan

@@ -19,7 +19,7 @@ def explain(
     ] = None,
 ) -> None:
     """Explain a check: the rule, why it matters, how to fix a failure, and what ignoring it hides."""
-    from lpkit_conformance.catalogue import all_checks
+    from lpkit_conformance.checks.catalogue import all_checks
     from lpkit_conformance.report import explain as report
     from lpkit_conformance.run import known_code
 

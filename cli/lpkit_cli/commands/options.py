@@ -23,7 +23,7 @@ def several(texts: list[str] | None) -> tuple[str, ...]:
 
 def completed_codes(incomplete: str) -> list[tuple[str, str]]:
     """Complete a code in the shell, with its rule; in a list with commas, the last code."""
-    from lpkit_conformance.catalogue import all_checks
+    from lpkit_conformance.checks.catalogue import all_checks
 
     before, comma, last = incomplete.rpartition(",")
     checks = (check for check in all_checks(None) if check.code.startswith(last.upper()))

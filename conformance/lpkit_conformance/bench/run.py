@@ -10,9 +10,9 @@ from typing import Any
 
 from lpkit_conformance.bench.budget import OlderBench
 from lpkit_conformance.bench.results import Bench, TargetBench
-from lpkit_conformance.codec import decode
 from lpkit_conformance.errors import UsageError
 from lpkit_conformance.instruments.author_lines import location_in
+from lpkit_conformance.processes.codec import decode
 from lpkit_conformance.processes.supervise import Event, Lost
 from lpkit_conformance.settings import project as projects
 from lpkit_conformance.settings.cases import Case

@@ -1,1 +1,1 @@
-"""The checks on the reference runtime, a module or two per family; the catalogue lists them."""
+"""The checks, a module or two per family; the catalogue lists them, and the examples show wrong and right code."""

@@ -29,11 +29,10 @@ if TYPE_CHECKING:
     from lpkit.portable import by_slot
     from lpkit.runtime.engine import v1_async
 
-    from lpkit_conformance import verify
     from lpkit_conformance.activity import acting, admission, stand
     from lpkit_conformance.checks import declined, engine_data, exact_ids, hostile, odd_arguments
     from lpkit_conformance.expectation import compare, distributions, rank_process, ranks, solo, speculation
-    from lpkit_conformance.explanation import changes, culprit, findings, state, trace_picture, writes
+    from lpkit_conformance.explanation import changes, culprit, findings, state, trace_picture, verify, writes
     from lpkit_conformance.hosts import beams, parts, recorded, requests, v1, v2
     from lpkit_conformance.hosts.base import Driver, Host, Watch
     from lpkit_conformance.instruments import (

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from lpkit_conformance.discovery.module_finder import Sources
-from lpkit_conformance.facts.vllm import VLLM, in_short
-from lpkit_conformance.facts.vllm import Release as Release
+from lpkit_conformance.vllm_api.facts import VLLM, in_short
+from lpkit_conformance.vllm_api.facts import Release as Release
 from lpkit_conformance.vllm_api.runners import V1, V2, Runner
 
 SWITCH: Final = "VLLM_USE_V2_MODEL_RUNNER"

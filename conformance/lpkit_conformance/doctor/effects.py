@@ -14,7 +14,7 @@ from lpkit_conformance.doctor.issue import Issue
 from lpkit_conformance.doctor.rules import rules
 from lpkit_conformance.doctor.serving import environment_of
 from lpkit_conformance.doctor.situation import Situation
-from lpkit_conformance.facts.vllm import in_full, in_short
+from lpkit_conformance.vllm_api.facts import in_full, in_short
 from lpkit_conformance.vllm_api.runners import V1, V2, Runner
 
 Effect: TypeAlias = Literal["starts", "blocks", "inactive", "unknown"]

@@ -20,7 +20,7 @@ from lpkit_conformance.doctor.serving import Serving, environment_of, read_comma
 from lpkit_conformance.doctor.situation import Situation
 from lpkit_conformance.doctor.squatted import squatted
 from lpkit_conformance.doctor.versions import Versions, read_versions
-from lpkit_conformance.facts.vllm import in_short
+from lpkit_conformance.vllm_api.facts import in_short
 from lpkit_conformance.vllm_api.runners import V1
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from lpkit_conformance.discovery.installed import DiscoveredPlugin
 from lpkit_conformance.doctor.issue import Issue
 from lpkit_conformance.doctor.situation import Situation
-from lpkit_conformance.facts.vllm import VLLM, in_short
+from lpkit_conformance.vllm_api.facts import VLLM, in_short
 from lpkit_conformance.vllm_api.runners import V1, V2
 
 

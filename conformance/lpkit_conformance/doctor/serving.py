@@ -14,7 +14,7 @@ from typing import Any
 from lpkit_conformance.discovery import releases
 from lpkit_conformance.discovery.releases import Demands, Release
 from lpkit_conformance.errors import UsageError
-from lpkit_conformance.facts.vllm import VLLM
+from lpkit_conformance.vllm_api.facts import VLLM
 
 _JSON = (
     *("speculative-config", "watermark-config", "attention-config", "kv-transfer-config", "compilation-config"),

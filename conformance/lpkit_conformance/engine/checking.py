@@ -11,20 +11,20 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
-from lpkit_conformance.catalogue import chosen, inactive
 from lpkit_conformance.checks.base import Rule, judge
-from lpkit_conformance.codec import encode
+from lpkit_conformance.checks.catalogue import chosen, inactive
+from lpkit_conformance.checks.engine.asks import Answer, Ask
+from lpkit_conformance.checks.engine.evidence import Evidence
+from lpkit_conformance.checks.lp9_engine import LP901, LP902, LP904, LP905, LP906, EngineCheck
 from lpkit_conformance.engine.drafted import NGRAM
 from lpkit_conformance.engine.losses import load_failure, location, short, unloadable
 from lpkit_conformance.engine.process import EngineProcess, ProcessLost, RemoteError, generate
 from lpkit_conformance.engine.requests import following
 from lpkit_conformance.engine.sizes import engine_settings
 from lpkit_conformance.engine.tiny import EngineError, EngineSettings, import_vllm
-from lpkit_conformance.engine_checks.asks import Answer, Ask
-from lpkit_conformance.engine_checks.evidence import Evidence
-from lpkit_conformance.engine_checks.lp9_engine import LP901, LP902, LP904, LP905, LP906, EngineCheck
 from lpkit_conformance.errors import EngineUnavailable
 from lpkit_conformance.explanation import advice
+from lpkit_conformance.processes.codec import encode
 from lpkit_conformance.processes.supervise import START_SECONDS
 from lpkit_conformance.results import CheckResult, Finding, TargetResult
 from lpkit_conformance.settings.plan import Plan

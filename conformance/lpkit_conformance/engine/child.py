@@ -19,16 +19,16 @@ import numpy as np
 from lpkit.interfaces.lookup import GROUP
 
 from lpkit_conformance import traces
-from lpkit_conformance.codec import decode
+from lpkit_conformance.checks.engine.asks import Answer, Ask, Workload
+from lpkit_conformance.checks.engine.evidence import Expected
 from lpkit_conformance.engine import beyond_cpu, following, played, process, traced
 from lpkit_conformance.engine import requests as workloads
 from lpkit_conformance.engine.model import exact_rows
 from lpkit_conformance.engine.process import generate
 from lpkit_conformance.engine.sizes import engine_settings
 from lpkit_conformance.engine.tiny import EngineSettings
-from lpkit_conformance.engine_checks.asks import Answer, Ask, Workload
-from lpkit_conformance.engine_checks.evidence import Expected
 from lpkit_conformance.errors import CaseError
+from lpkit_conformance.processes.codec import decode
 from lpkit_conformance.settings.cases import Case, make_params
 from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.vllm_api.runners import V1, Runner

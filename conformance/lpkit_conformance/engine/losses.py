@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
+from lpkit_conformance.checks.lp9_engine import LP901
 from lpkit_conformance.engine.process import ProcessLost
 from lpkit_conformance.engine.tiny import EngineError
-from lpkit_conformance.engine_checks.lp9_engine import LP901
 from lpkit_conformance.instruments.author_lines import is_authors, location_in
 from lpkit_conformance.results import TargetResult
 from lpkit_conformance.suite.load_failures import LoadFailure

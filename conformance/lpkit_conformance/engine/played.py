@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lpkit_conformance.checks.engine.asks import Ask, Workload
 from lpkit_conformance.engine.requests import ROOMY_MODEL_LEN, arguments
-from lpkit_conformance.engine_checks.asks import Ask, Workload
 from lpkit_conformance.programs.generate import Arrive, Idle, Preempt, Program, Speculate, Swap
 from lpkit_conformance.programs.play import RequestSource, play
 

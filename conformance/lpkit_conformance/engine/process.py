@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from lpkit_conformance.checks.engine.asks import Answer, Ask
 from lpkit_conformance.engine.tiny import EngineError, EngineSettings, TinyEngine, prepare
-from lpkit_conformance.engine_checks.asks import Answer, Ask
 from lpkit_conformance.processes.child import Parent, resolve
 from lpkit_conformance.processes.supervise import ONE_THREAD, Child, Lost, import_path
 from lpkit_conformance.vllm_api.runners import Runner

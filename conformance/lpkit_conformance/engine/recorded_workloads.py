@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from lpkit_conformance.checks.engine.asks import Ask
 from lpkit_conformance.engine.drafted import NGRAM
 from lpkit_conformance.engine.tiny import EngineSettings
-from lpkit_conformance.engine_checks.asks import Ask
 from lpkit_conformance.vllm_api.runners import V1, V2, Runner
 
 

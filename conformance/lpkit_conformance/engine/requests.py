@@ -9,8 +9,8 @@ from dataclasses import replace
 from itertools import cycle, islice
 from typing import Any, NamedTuple
 
+from lpkit_conformance.checks.engine.asks import Answer, Ask, Workload
 from lpkit_conformance.engine.drafted import REFUSED
-from lpkit_conformance.engine_checks.asks import Answer, Ask, Workload
 from lpkit_conformance.settings.cases import FOREIGN_ARGS, Case
 from lpkit_conformance.vllm_api.runners import V1, V2, Runner
 

@@ -22,8 +22,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from lpkit_conformance.checks.engine.asks import Answer, Ask
 from lpkit_conformance.engine import beyond_cpu, following, model
-from lpkit_conformance.engine_checks.asks import Answer, Ask
 from lpkit_conformance.vllm_api.runners import V1, V2, Runner
 
 RUNNER_MODULES: Mapping[Runner, str] = {

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any
 
+from lpkit_conformance.checks.engine.asks import Ask, Workload
 from lpkit_conformance.engine import drafted
 from lpkit_conformance.engine.requests import ROOMY_MODEL_LEN, arguments
 from lpkit_conformance.engine.tiny import EngineSettings
-from lpkit_conformance.engine_checks.asks import Ask, Workload
 from lpkit_conformance.settings.cases import VARIANTS
 from lpkit_conformance.traces import Trace, V1Step, V2Step, kinds
 from lpkit_conformance.traces.patterns import users

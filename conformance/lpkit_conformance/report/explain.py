@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lpkit_conformance import examples
-from lpkit_conformance.catalogue import FAMILIES, all_checks, turning_off
+from lpkit_conformance.checks import examples
 from lpkit_conformance.checks.base import Rule
+from lpkit_conformance.checks.catalogue import FAMILIES, all_checks, turning_off
 from lpkit_conformance.settings.hosts import in_words
 
 ONLY_WITH = {"vllm": "--engine vllm", "together": "--together"}

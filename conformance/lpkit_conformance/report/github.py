@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from lpkit_conformance.documentation import check_page
 from lpkit_conformance.report import text
 from lpkit_conformance.report.excerpt import shown, split
 from lpkit_conformance.report.terminal import one_line
-from lpkit_conformance.results import CheckResult, Report, TargetResult
+from lpkit_conformance.results import CheckResult, Report, TargetResult, check_page
 
 
 def write(report: Report, file: IO[str], verbose: bool = False) -> None:

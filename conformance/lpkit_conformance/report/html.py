@@ -11,12 +11,20 @@ from importlib.resources import files
 from math import isfinite
 from typing import IO, Any
 
-from lpkit_conformance.catalogue import FAMILIES
-from lpkit_conformance.documentation import check_page
+from lpkit_conformance.checks.catalogue import FAMILIES
 from lpkit_conformance.report import drawing, text
 from lpkit_conformance.report.excerpt import excerpt, shown, split
 from lpkit_conformance.report.markup import Markup, embedded, escaped, fill, in_page
-from lpkit_conformance.results import CheckResult, Finding, GroupedResult, Report, Status, TargetResult, label_of
+from lpkit_conformance.results import (
+    CheckResult,
+    Finding,
+    GroupedResult,
+    Report,
+    Status,
+    TargetResult,
+    check_page,
+    label_of,
+)
 
 Values = dict[str, Any]
 """Values of a template, by name."""

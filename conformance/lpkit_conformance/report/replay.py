@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lpkit_conformance.engine_checks.lp9_engine import LP902
+from lpkit_conformance.checks.lp9_engine import LP902
 from lpkit_conformance.failures import Failure, Outcome
 from lpkit_conformance.report.terminal import one_line
 from lpkit_conformance.report.text import check_lines, headline

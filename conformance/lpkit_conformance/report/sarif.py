@@ -11,11 +11,10 @@ from urllib.parse import quote
 
 from lpkit import __version__
 
-from lpkit_conformance.documentation import DOCUMENTATION, check_page
 from lpkit_conformance.report.excerpt import shown, split
 from lpkit_conformance.report.terminal import one_line
 from lpkit_conformance.report.text import SHOWN, rule_of
-from lpkit_conformance.results import CheckResult, Report, TargetResult
+from lpkit_conformance.results import DOCUMENTATION, CheckResult, Report, TargetResult, check_page
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 

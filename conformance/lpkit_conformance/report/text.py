@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import IO, Any, NamedTuple
 
-from lpkit_conformance.catalogue import by_code
+from lpkit_conformance.checks.catalogue import by_code
 from lpkit_conformance.report.excerpt import excerpt
 from lpkit_conformance.report.terminal import one_line, show_coloured
 from lpkit_conformance.results import NEEDS, CheckResult, Finding, Report, Status, TargetResult

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lpkit_conformance.errors import UsageError
-from lpkit_conformance.facts.vllm import Release
 from lpkit_conformance.programs.as_json import program_from_json, program_to_json
 from lpkit_conformance.programs.generate import Program
 from lpkit_conformance.settings.cases import Case, Requests
+from lpkit_conformance.vllm_api.facts import Release
 
 DEVICES = ("auto", "cpu", "cuda")
 

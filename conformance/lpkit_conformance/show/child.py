@@ -6,8 +6,8 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from lpkit_conformance.codec import encode
 from lpkit_conformance.processes.child import Parent
+from lpkit_conformance.processes.codec import encode
 from lpkit_conformance.vllm_api.choose import STANDIN, prepare
 
 

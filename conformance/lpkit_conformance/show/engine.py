@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from lpkit import v1, v2
 
+from lpkit_conformance.checks.engine.asks import Ask
 from lpkit_conformance.engine.beyond_cpu import cut_in_torch
 from lpkit_conformance.engine.child import hide_installed, reasoning_config
 from lpkit_conformance.engine.tiny import EngineSettings, TinyEngine, import_vllm
-from lpkit_conformance.engine_checks.asks import Ask
 from lpkit_conformance.errors import UsageError
 from lpkit_conformance.explanation.steps import MODEL
 from lpkit_conformance.results import StepView

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lpkit_conformance.codec import decode
 from lpkit_conformance.errors import EngineUnavailable, UsageError
 from lpkit_conformance.instruments.author_lines import location_in
+from lpkit_conformance.processes.codec import decode
 from lpkit_conformance.processes.supervise import ONE_THREAD, Event, Lost
 from lpkit_conformance.results import label_of
 from lpkit_conformance.settings import project as projects

@@ -9,9 +9,9 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from lpkit_conformance.codec import decode, encode
 from lpkit_conformance.processes import gpu, tree
 from lpkit_conformance.processes.child import Parent
+from lpkit_conformance.processes.codec import decode, encode
 from lpkit_conformance.vllm_api.choose import STANDIN, prepare
 
 if TYPE_CHECKING:
@@ -54,10 +54,10 @@ def _load(parent: Parent, job: dict[str, Any]) -> Session | None:
     from lpkit_conformance.discovery.releases import V2_PROCESSORS_SINCE, is_before
     from lpkit_conformance.errors import CaseError
     from lpkit_conformance.expectation.rank_process import as_second_rank
-    from lpkit_conformance.facts.vllm import in_full
     from lpkit_conformance.settings.plan import Plan
     from lpkit_conformance.suite.in_process import Session
     from lpkit_conformance.suite.load_failures import load_failure
+    from lpkit_conformance.vllm_api.facts import in_full
     from lpkit_conformance.vllm_api.runners import V1
     from lpkit_conformance.vllm_api.stub import lend_buffers
 

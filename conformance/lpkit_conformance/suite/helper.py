@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from lpkit_conformance.codec import decode
+from lpkit_conformance.processes.codec import decode
 from lpkit_conformance.processes.supervise import HASH_SEED, ONE_THREAD, Child, Lost
 from lpkit_conformance.results import CheckResult
 from lpkit_conformance.settings.plan import Plan

@@ -17,8 +17,8 @@ from lpkit.loading import interfaces_of
 from lpkit_conformance.activity.acting import activity
 from lpkit_conformance.activity.admission import let_in
 from lpkit_conformance.activity.search import search
-from lpkit_conformance.catalogue import by_code, chosen
 from lpkit_conformance.checks.base import Check, Engine, Rule, judge
+from lpkit_conformance.checks.catalogue import by_code, chosen
 from lpkit_conformance.errors import CaseError, StandinError
 from lpkit_conformance.expectation.ranks import Choice, first_rank
 from lpkit_conformance.explanation.advice import fix

@@ -10,14 +10,14 @@ from typing import ClassVar
 
 from lpkit_conformance.activity.admission import keys_read
 from lpkit_conformance.checks.base import Engine, Rule, judge
+from lpkit_conformance.checks.together.base import PairCheck
+from lpkit_conformance.checks.together.pair import Pair, PairedPlugin
 from lpkit_conformance.instruments.process_settings import settings_kept
 from lpkit_conformance.results import CheckResult
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.hosts import RUNNER_HOSTS
 from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.suite.in_process import Session, guarded
-from lpkit_conformance.together.base import PairCheck
-from lpkit_conformance.together.pair import Pair, PairedPlugin
 
 
 class PairSession(Session):

@@ -7,10 +7,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
-from lpkit_conformance.catalogue import by_code, inactive, one_report_each
-from lpkit_conformance.codec import decode, encode
+from lpkit_conformance.checks.catalogue import by_code, inactive, one_report_each
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.instruments.author_lines import location_in
+from lpkit_conformance.processes.codec import decode, encode
 from lpkit_conformance.processes.supervise import ONE_THREAD, Child, Event, Lost
 from lpkit_conformance.results import BAD, NEEDS, CheckResult, Finding, TargetResult
 from lpkit_conformance.settings.cases import FOREIGN_ARGS, Requests

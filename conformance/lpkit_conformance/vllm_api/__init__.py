@@ -1,1 +1,1 @@
-"""vLLM's own modules if vLLM can be imported, else a stand-in for the modules that plugins import."""
+"""vLLM's own modules if vLLM can be imported, else a stand-in; and a table of facts about vLLM, by release."""

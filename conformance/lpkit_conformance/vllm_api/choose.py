@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from lpkit.interfaces import lookup
 
-from lpkit_conformance.facts.vllm import VLLM
+from lpkit_conformance.vllm_api.facts import VLLM
 
 STANDIN = f"lpkit's stand-in for vLLM {VLLM.developed_with}"
 

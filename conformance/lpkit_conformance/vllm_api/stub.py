@@ -27,8 +27,8 @@ from lpkit.interfaces.sampling_params import SamplingType
 from lpkit.runtime.batch.buffers import HostBackedTensor, StagedTensor
 from lpkit.sampling_params import SamplingParams
 
-from lpkit_conformance.facts.vllm import VLLM
 from lpkit_conformance.vllm_api import parts
+from lpkit_conformance.vllm_api.facts import VLLM
 
 BUFFERS = "vllm.v1.worker.gpu.buffer_utils"
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from commands import output
-from lpkit_conformance.facts.vllm import VLLM
+from lpkit_conformance.vllm_api.facts import VLLM
 
 ROOT = Path(__file__).resolve().parents[3]
 

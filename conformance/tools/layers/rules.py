@@ -47,10 +47,11 @@ def full(package: str, room: str) -> str:
 
 def room_of(module: str) -> str:
     """Return the room of a module; a module at a package's root is its own room."""
-    if modules()[module].name == "__init__.py":
-        return module
     parent = module.rpartition(".")[0]
-    return module if parent in PACKAGES else parent
+    room = parent if _is_module(module) and parent not in PACKAGES else module
+    while room.count(".") > 1 and room not in height():
+        room = room.rpartition(".")[0]
+    return room
 
 
 def violations() -> list[str]:

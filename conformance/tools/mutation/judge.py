@@ -86,7 +86,7 @@ def checked(probes: Sequence[str], quick: bool) -> Outcome:
     """Run the checks on the probes until one fails: the quick checks on each probe, then the slow ones."""
     import signal
 
-    from lpkit_conformance.catalogue import inactive
+    from lpkit_conformance.checks.catalogue import inactive
     from lpkit_conformance.programs import shrink
     from lpkit_conformance.settings.plan import Plan
     from lpkit_conformance.suite.in_process import Session

@@ -1,6 +1,6 @@
 """``make canary``: exit code 0: every fact is as expected; 1: a fact differs; 2: a release could not be read.
 
-Prints the differences between ``facts/vllm.toml`` and vLLM's sources, and the section of a missing release.
+Prints the differences between ``vllm_api/facts.toml`` and vLLM's sources, and the section of a missing release.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from lpkit_conformance.facts.vllm import VLLM, Release, in_full, numbers
+from lpkit_conformance.vllm_api.facts import VLLM, Release, in_full, numbers
 
 from vllm_canary.compare import sections, surprises
 from vllm_canary.readers import WANTED, read_all
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"vLLM {in_full(item.release)}: {item.fact}\n  expected  {item.expected}\n  found     {item.found}")
     missing = sections(found)
     if missing:
-        print("conformance/lpkit_conformance/facts/vllm.toml lacks:", *missing, sep="\n\n", end="\n\n")
+        print("conformance/lpkit_conformance/vllm_api/facts.toml lacks:", *missing, sep="\n\n", end="\n\n")
     newest = in_full(max(found))
     print(f"{len(found)} releases, up to {newest}: {f'{len(strange)} surprises' if strange else 'all as expected'}.")
     return 1 if strange else 0

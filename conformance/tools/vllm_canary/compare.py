@@ -1,4 +1,4 @@
-"""Compares what was read of releases with ``facts/vllm.toml``."""
+"""Compares what was read of releases with ``vllm_api/facts.toml``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lpkit_conformance.facts.vllm import VLLM, Release, in_full
+from lpkit_conformance.vllm_api.facts import VLLM, Release, in_full
 
 Found = Mapping[Release, Mapping[str, str]]
 """Values by release and by key."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lpkit_conformance.facts.vllm import ABSENT, VLLM, Fact, Row, in_full, in_short
+from lpkit_conformance.vllm_api.facts import ABSENT, VLLM, Fact, Row, in_full, in_short
 
 HEAD = """# vLLM's releases
 

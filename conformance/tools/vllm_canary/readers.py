@@ -1,4 +1,4 @@
-"""Readers of the facts: each takes a release's sources and returns a value for ``facts/vllm.toml``.
+"""Readers of the facts: each takes a release's sources and returns a value for ``vllm_api/facts.toml``.
 
 A value is "-" where the release has nothing of the kind, and "?" for code that a reader does not recognise.
 """
@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from lpkit_conformance.facts.vllm import ABSENT, joined
+from lpkit_conformance.vllm_api.facts import ABSENT, joined
 
 from vllm_canary.behaviour import behaviour
 from vllm_canary.features import collected

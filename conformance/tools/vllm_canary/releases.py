@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from lpkit_conformance.facts.vllm import Release, numbers
+from lpkit_conformance.vllm_api.facts import Release, numbers
 
 from vllm_canary.source import Source
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from lpkit_conformance.activity.acting import Activity
 from lpkit_conformance.activity.search import search
-from lpkit_conformance.catalogue import inactive
+from lpkit_conformance.checks.catalogue import inactive
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.derived import derived_cases
 from lpkit_conformance.settings.plan import Plan

@@ -20,12 +20,12 @@ from lpkit_conformance.bench.candidates import Function, Parameters, floors
 from lpkit_conformance.bench.clock import Clock
 from lpkit_conformance.bench.launches import budget, in_python
 from lpkit_conformance.bench.results import Bench, CandidateResult, Point, TargetBench, Times
-from lpkit_conformance.codec import decode
 from lpkit_conformance.hosts.steady import LIFETIME, SteadyBatch, update_with
 from lpkit_conformance.hosts.v1 import V1Candidate
 from lpkit_conformance.hosts.v2 import V2Candidate
 from lpkit_conformance.instruments.meta_kernels import META, fused_on_meta
 from lpkit_conformance.instruments.operations import CountLaunches, MeasureOperations
+from lpkit_conformance.processes.codec import decode
 from lpkit_conformance.report.bench import WIDE, WIDER, duration, ratio, show
 
 CPU = torch.device("cpu")

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 import zoo
-from lpkit_conformance.catalogue import all_checks
+from lpkit_conformance.checks.catalogue import all_checks
 from lpkit_conformance.explanation.advice import fix
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.plan import Plan

@@ -16,14 +16,14 @@ import numpy as np
 import pytest
 import torch
 from lpkit_conformance import run
-from lpkit_conformance.catalogue import all_checks, chosen
+from lpkit_conformance.checks.catalogue import all_checks, chosen
+from lpkit_conformance.checks.engine.asks import Answer, Workload
+from lpkit_conformance.checks.engine.evidence import Evidence, Expected, Tally, common
+from lpkit_conformance.checks.lp9_engine import LP902, LP903, LP904, LP905, LP906
 from lpkit_conformance.engine import requests as workloads
 from lpkit_conformance.engine.child import in_one_engine
 from lpkit_conformance.engine.following import follow, follow_drafts
 from lpkit_conformance.engine.requests import BLOCK, MAX_MODEL_LEN
-from lpkit_conformance.engine_checks.asks import Answer, Workload
-from lpkit_conformance.engine_checks.evidence import Evidence, Expected, Tally, common
-from lpkit_conformance.engine_checks.lp9_engine import LP902, LP903, LP904, LP905, LP906
 from lpkit_conformance.errors import CaseError, UsageError
 from lpkit_conformance.results import Failed, Skipped
 from lpkit_conformance.settings.cases import Case

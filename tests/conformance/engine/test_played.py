@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from lpkit_cli.app import app
 from lpkit_conformance import failures
+from lpkit_conformance.checks.engine.asks import Workload
 from lpkit_conformance.engine import checking
 from lpkit_conformance.engine.played import left_to_the_engine, workload
 from lpkit_conformance.engine.requests import ROOMY_MODEL_LEN
 from lpkit_conformance.engine.sizes import engine_settings
-from lpkit_conformance.engine_checks.asks import Workload
 from lpkit_conformance.errors import FailureFileError
 from lpkit_conformance.programs.generate import (
     Arrive,

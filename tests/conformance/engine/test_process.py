@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from lpkit_conformance.checks.engine.asks import Answer, Ask
 from lpkit_conformance.engine import process
 from lpkit_conformance.engine.losses import location
 from lpkit_conformance.engine.process import EngineProcess, ProcessLost, RemoteError
 from lpkit_conformance.engine.tiny import EngineError
-from lpkit_conformance.engine_checks.asks import Answer, Ask
 from pids import ends, runs
 
 FUNCTIONS = """

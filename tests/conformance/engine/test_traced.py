@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 from lpkit_conformance import traces
+from lpkit_conformance.checks.engine.asks import Workload
 from lpkit_conformance.engine import drafted, traced
 from lpkit_conformance.engine.recorded_workloads import WORKLOADS
 from lpkit_conformance.engine.requests import following
 from lpkit_conformance.engine.sizes import engine_settings
 from lpkit_conformance.engine.traced import LONGEST_PROMPT, RUN_UP, has_swaps, met, stays, workload
-from lpkit_conformance.engine_checks.asks import Workload
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.subject.subject import Subject

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from lpkit_conformance.catalogue import by_code
+from lpkit_conformance.checks.catalogue import by_code
 from lpkit_conformance.expectation.speculation import speculating
 from lpkit_conformance.results import Failed, Skipped
 from lpkit_conformance.settings.cases import Case

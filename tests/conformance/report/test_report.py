@@ -12,14 +12,13 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
-from lpkit_conformance.codec import decode
-from lpkit_conformance.documentation import DOCUMENTATION, check_page
+from lpkit_conformance.processes.codec import decode
 from lpkit_conformance.report import excerpt, formats
 from lpkit_conformance.report.github import job_summary
 from lpkit_conformance.report.markup import xml_text
 from lpkit_conformance.report.terminal import one_line, show, table
 from lpkit_conformance.report.text import source_lines
-from lpkit_conformance.results import CheckResult, Finding, Report, TargetResult
+from lpkit_conformance.results import DOCUMENTATION, CheckResult, Finding, Report, TargetResult, check_page
 
 NASTY = "two\nlines, \x1b[31mred\x00 | <&> 100%"
 HERE = Path.cwd() / "src" / "my plugin.py"

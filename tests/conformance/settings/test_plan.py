@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import fields
 
-from lpkit_conformance.codec import decode, encode
+from lpkit_conformance.processes.codec import decode, encode
 from lpkit_conformance.programs.generate import Arrive, Program, Step
 from lpkit_conformance.settings.cases import Case, Requests
 from lpkit_conformance.settings.plan import Plan

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lpkit_conformance.catalogue import by_code, inactive
+from lpkit_conformance.checks.catalogue import by_code, inactive
 from lpkit_conformance.explanation.advice import fix
 from lpkit_conformance.explanation.findings import method_location
 from lpkit_conformance.hosts import PluginError

@@ -10,8 +10,8 @@ from zlib import crc32
 
 import pytest
 import zoo
-from lpkit_conformance.catalogue import by_code
-from lpkit_conformance.codec import decode, encode
+from lpkit_conformance.checks.catalogue import by_code
+from lpkit_conformance.processes.codec import decode, encode
 from lpkit_conformance.results import CheckResult
 from lpkit_conformance.settings.cases import Requests
 from lpkit_conformance.settings.plan import Plan

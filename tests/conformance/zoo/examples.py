@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from lpkit_conformance import examples
+from lpkit_conformance.checks import examples
 
 from zoo.registry import defect, sound
 

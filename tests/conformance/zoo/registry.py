@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import lpkit
 from lpkit import v1, v2
 from lpkit.loading import interfaces_of
-from lpkit_conformance.catalogue import by_code, one_report_each
+from lpkit_conformance.checks.catalogue import by_code, one_report_each
 from lpkit_conformance.results import CheckResult
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.hosts import HOSTS, RUNNER_HOSTS, hosts_of

@@ -8,7 +8,7 @@ import random
 from typing import Any
 
 import numpy as np
-from lpkit_conformance.engine_checks.asks import Answer, Ask
+from lpkit_conformance.checks.engine.asks import Answer, Ask
 
 VOCAB = 512
 STAIRS = (*range(1, 31), *range(1, 4))

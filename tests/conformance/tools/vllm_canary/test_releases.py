@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lpkit_conformance.facts.vllm import VLLM, in_full
+from lpkit_conformance.vllm_api.facts import VLLM, in_full
 from vllm_canary import __main__ as command
 from vllm_canary.readers import READERS, WANTED
 from vllm_canary.releases import FetchError, Origin, cached, fetch, find_releases, read_index

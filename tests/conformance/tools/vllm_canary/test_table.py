@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from lpkit.interfaces import v1_interface
 from lpkit.loading import GROUP
-from lpkit_conformance.facts.vllm import VLLM, in_short
+from lpkit_conformance.vllm_api.facts import VLLM, in_short
 from vllm_canary import page
 from vllm_canary.compare import surprises
 from vllm_canary.readers import READERS

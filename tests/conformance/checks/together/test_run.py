@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from lpkit_cli.app import app
 from lpkit_conformance import run
-from lpkit_conformance.catalogue import all_checks
+from lpkit_conformance.checks.catalogue import all_checks
 from lpkit_conformance.errors import UsageError
 from lpkit_conformance.report import formats
 from lpkit_conformance.results import CheckResult, TargetResult

@@ -13,13 +13,13 @@ from lpkit_conformance.expectation.compare import Mismatch
 from lpkit_conformance.explanation.advice import cause as cause_by_key
 from lpkit_conformance.explanation.advice import fix
 from lpkit_conformance.explanation.findings import cause_of
+from lpkit_conformance.explanation.verify import survive, verify
 from lpkit_conformance.instruments.clocks import jumping_clock
 from lpkit_conformance.instruments.module_state import ModuleState
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Preempt, Program, Resume, Step, program, soak
 from lpkit_conformance.programs.shrink import shrink
 from lpkit_conformance.results import Failed, Finding, Skipped
 from lpkit_conformance.subject.subject import Subject
-from lpkit_conformance.verify import survive, verify
 from zoo.correct.v1 import Bias, OutOfPlace, V1Base
 from zoo.lp108 import RowsOfTheClass
 from zoo.lp202 import StaleOnDecline

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 from lpkit_conformance.errors import UsageError
-from lpkit_conformance.release_rules import rules_of
 from lpkit_conformance.run import Options, plan_for, run
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.subject.subject import Subject
+from lpkit_conformance.suite.release_rules import rules_of
 from zoo.correct.v1 import Bias
 
 BAN = "zoo.correct.portable:PortableBan"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lpkit_conformance.engine_checks.asks import Answer, Workload
+from lpkit_conformance.checks.engine.asks import Answer, Workload
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

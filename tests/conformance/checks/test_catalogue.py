@@ -5,9 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from lpkit_conformance import catalogue
-from lpkit_conformance.catalogue import all_checks, by_code, chosen, dependents, one_report_each, requirements_first
+from lpkit_conformance.checks import catalogue
 from lpkit_conformance.checks.base import Check
+from lpkit_conformance.checks.catalogue import (
+    all_checks,
+    by_code,
+    chosen,
+    dependents,
+    one_report_each,
+    requirements_first,
+)
 from lpkit_conformance.results import CheckResult, Finding
 from lpkit_conformance.settings.hosts import HOSTS
 from lpkit_conformance.settings.plan import Plan

@@ -9,9 +9,9 @@ from typing import ClassVar
 from lpkit.loading import interfaces_of
 
 from lpkit_conformance.checks.lazily import admission, compare
+from lpkit_conformance.checks.together.base import PairCheck, both, evidence, pairs
 from lpkit_conformance.programs.generate import Arrive, Step
 from lpkit_conformance.results import Failed, Finding, NeverActive
-from lpkit_conformance.together.base import PairCheck, both, evidence, pairs
 from lpkit_conformance.vllm_api.runners import V1, V2
 
 LEAST_MOVED = 0.01

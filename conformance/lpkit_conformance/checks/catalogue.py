@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from pkgutil import iter_modules
 
 from lpkit_conformance.checks.base import Engine, Rule
@@ -27,8 +28,6 @@ FAMILIES = {
     "LP9": "On a real engine",
 }
 
-ROOMS = ("checks", "engine_checks", "together")
-
 MOST_NAMED = 8
 
 BOOKKEEPING = "LP2"
@@ -38,14 +37,12 @@ MOST_SILENT = 2
 
 def _checks() -> Iterator[type[Rule]]:
     """Yield the checks of all modules of checks, which are named by families; bases have no code."""
-    for name in ROOMS:
-        room = import_module(f"{__package__}.{name}")
-        for found in iter_modules(room.__path__):
-            if found.name.startswith("lp"):
-                module = import_module(f"{room.__name__}.{found.name}")
-                for value in vars(module).values():
-                    if isinstance(value, type) and issubclass(value, Rule) and value.__module__ == module.__name__:
-                        yield from [value] if "code" in vars(value) else []
+    for file in iter_modules([str(Path(__file__).parent)]):
+        if file.name.startswith("lp"):
+            module = import_module(f"{__package__}.{file.name}")
+            for value in vars(module).values():
+                if isinstance(value, type) and issubclass(value, Rule) and value.__module__ == module.__name__:
+                    yield from [value] if "code" in vars(value) else []
 
 
 @cache

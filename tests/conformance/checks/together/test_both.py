@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import torch
+from lpkit_conformance.checks.together.both import Run, apart, carry_out
+from lpkit_conformance.checks.together.pair import Pair, PairedPlugin
 from lpkit_conformance.programs.generate import Arrive, Step
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.subject.subject import Subject
-from lpkit_conformance.together.both import Run, apart, carry_out
-from lpkit_conformance.together.pair import Pair, PairedPlugin
 from zoo.pairs import Add, MinP
 
 GREEDY, SAMPLED = Arrive("greedy", 0, greedy=True), Arrive("sampled", 3)

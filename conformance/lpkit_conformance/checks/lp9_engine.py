@@ -12,7 +12,7 @@ from lpkit_conformance.results import Failed, Finding, NeverActive, Skipped
 from lpkit_conformance.vllm_api.runners import V1, V2
 
 if TYPE_CHECKING:
-    from lpkit_conformance.engine_checks.evidence import Evidence, RowDifference
+    from lpkit_conformance.checks.engine.evidence import Evidence, RowDifference
 
 
 class EngineCheck(Rule):
@@ -103,7 +103,7 @@ class LP902(EngineCheck):
     replays = True
 
     def run(self, evidence: Evidence) -> str | None:
-        from lpkit_conformance.engine_checks.evidence import Tally, common
+        from lpkit_conformance.checks.engine.evidence import Tally, common
 
         for name, answer in (*evidence.alone.items(), *evidence.mixed.items()):
             if answer.error is not None:
@@ -150,7 +150,7 @@ class LP903(EngineCheck):
     requires = ("LP901", "LP902")
 
     def run(self, evidence: Evidence) -> str | None:
-        from lpkit_conformance.engine_checks.evidence import Tally
+        from lpkit_conformance.checks.engine.evidence import Tally
 
         tally = Tally()
         others = [item for item in judged(evidence) if item[0] not in evidence.workload.users]
@@ -185,7 +185,7 @@ class LP904(EngineCheck):
     requires = ("LP901", "LP902", "LP903")
 
     def run(self, evidence: Evidence) -> str | None:
-        from lpkit_conformance.engine_checks.evidence import Tally
+        from lpkit_conformance.checks.engine.evidence import Tally
 
         tally = Tally(untouched_exact=False)
         for name, _ in judged(evidence):
@@ -212,7 +212,7 @@ class LP905(EngineCheck):
     step = "sending bad arguments"
 
     def run(self, evidence: Evidence) -> str | None:
-        from lpkit_conformance.engine_checks.evidence import Tally, common
+        from lpkit_conformance.checks.engine.evidence import Tally, common
 
         tally = Tally()
         for text, ask in evidence.workload.bad:
@@ -257,7 +257,7 @@ class LP906(EngineCheck):
     step = "serving requests with drafts"
 
     def run(self, evidence: Evidence) -> str | None:
-        from lpkit_conformance.engine_checks.evidence import Tally, common
+        from lpkit_conformance.checks.engine.evidence import Tally, common
 
         if not evidence.workload.drafted:
             raise Skipped("the requests are those of a trace or of a saved failure")

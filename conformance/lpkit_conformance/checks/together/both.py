@@ -12,13 +12,13 @@ import torch
 from lpkit.sampling_params import GREEDY_EPSILON, SamplingParams
 from lpkit.v1 import process_dict_updates
 
+from lpkit_conformance.checks.together.pair import BOTH, PROGRAM, Pair
 from lpkit_conformance.expectation.compare import first_difference
 from lpkit_conformance.hosts import Observation, PluginError, SeenRow, default_host
 from lpkit_conformance.hosts.requests import ActiveRequest
 from lpkit_conformance.hosts.v1 import at_temperature, greedy_rows
 from lpkit_conformance.programs.generate import Op
 from lpkit_conformance.subject.calls import checked
-from lpkit_conformance.together.pair import BOTH, PROGRAM, Pair
 
 Edit = tuple[torch.Tensor, torch.Tensor]
 """Logits before and after a plugin."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from lpkit_conformance.checks.together.both import Run, RunRow, carry_out
+from lpkit_conformance.checks.together.pair import BOTH, Pair
 from lpkit_conformance.explanation.findings import method_location, raised
 from lpkit_conformance.results import Failed, Finding
 from lpkit_conformance.settings.hosts import HOSTS
 from lpkit_conformance.subject.memo import fact
-from lpkit_conformance.together.both import Run, RunRow, carry_out
-from lpkit_conformance.together.pair import BOTH, Pair
 
 ORDERS = ((0, 1), (1, 0))
 """In which the two can be loaded."""

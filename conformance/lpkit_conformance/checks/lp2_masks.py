@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import ClassVar
 
 from lpkit_conformance.checks.lazily import torch
+from lpkit_conformance.checks.together.base import PairCheck, both, evidence, pairs
 from lpkit_conformance.results import Finding
 from lpkit_conformance.subject.memo import fact
-from lpkit_conformance.together.base import PairCheck, both, evidence, pairs
 
 
 class LP227(PairCheck):

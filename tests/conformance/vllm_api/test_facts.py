@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from lpkit_conformance.facts.vllm import VLLM, UnknownFactError, in_full, in_short, numbers, read
+from lpkit_conformance.vllm_api.facts import VLLM, UnknownFactError, in_full, in_short, numbers, read
 
 TABLE = """
 developed_with = "0.2.0"

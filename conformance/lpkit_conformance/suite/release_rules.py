@@ -8,7 +8,7 @@ from typing import Final
 
 from lpkit._nearest import did_you_mean
 
-from lpkit_conformance.catalogue import all_checks
+from lpkit_conformance.checks.catalogue import all_checks
 from lpkit_conformance.discovery.releases import (
     ASYNC_SINCE,
     NO_PROMPT_IDS_SINCE,
@@ -20,7 +20,7 @@ from lpkit_conformance.discovery.releases import (
     parse_release,
 )
 from lpkit_conformance.errors import UsageError
-from lpkit_conformance.facts.vllm import VLLM, in_full
+from lpkit_conformance.vllm_api.facts import VLLM, in_full
 from lpkit_conformance.vllm_api.runners import V1, V2
 
 _FACTS: Final[Mapping[Release, str]] = {

@@ -12,12 +12,15 @@ from lpkit_conformance.checks.lazily import Later
 from lpkit_conformance.settings.hosts import RUNNER_HOSTS
 
 if TYPE_CHECKING:
-    from lpkit_conformance.together import both as both
-    from lpkit_conformance.together import evidence as evidence
-    from lpkit_conformance.together import pair as pairs
+    from lpkit_conformance.checks.together import both as both
+    from lpkit_conformance.checks.together import evidence as evidence
+    from lpkit_conformance.checks.together import pair as pairs
 else:
-    both, evidence = Later("lpkit_conformance.together.both"), Later("lpkit_conformance.together.evidence")
-    pairs = Later("lpkit_conformance.together.pair")
+    both, evidence = (
+        Later("lpkit_conformance.checks.together.both"),
+        Later("lpkit_conformance.checks.together.evidence"),
+    )
+    pairs = Later("lpkit_conformance.checks.together.pair")
 
 
 class PairCheck(Rule):

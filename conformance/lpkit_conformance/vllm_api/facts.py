@@ -1,4 +1,4 @@
-"""Read the table of facts about vLLM, ``vllm.toml``; its header explains the format."""
+"""Read the table of facts about vLLM, ``facts.toml``; its header explains the format."""
 
 from __future__ import annotations
 
@@ -170,4 +170,4 @@ def _entries(value: str) -> tuple[str, ...]:
     return () if value == ABSENT else tuple(entry.partition(" when ")[0] for entry in value.split(_SEPARATOR))
 
 
-VLLM: Final = read(Path(__file__).with_name("vllm.toml").read_text("utf-8"))
+VLLM: Final = read(Path(__file__).with_name("facts.toml").read_text("utf-8"))

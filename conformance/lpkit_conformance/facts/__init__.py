@@ -1,1 +1,0 @@
-"""Facts about vLLM, by release: one table, and its reader."""
