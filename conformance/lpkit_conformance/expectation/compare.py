@@ -45,11 +45,12 @@ def first_row(wrong: torch.Tensor) -> int:
     return int(wrong.flatten(1).any(1).to(torch.int8).argmax())
 
 
-def compare(seen: Observation, solo: SoloRuns) -> Mismatch | None:
-    """The first row of ``seen`` that departs from its request's solo run."""
+def compare(seen: Observation, solo: SoloRuns, only: str = "") -> Mismatch | None:
+    """The first row of ``seen``, or of the request ``only``, that departs from its request's solo run."""
     judged = []
     for row, item in enumerate(seen.rows):
-        expected = None if item.discarded else solo.expected(item.request, item.position)
+        left_out = item.discarded or only not in ("", item.request)
+        expected = None if left_out else solo.expected(item.request, item.position)
         if expected is not None:
             judged.append((row, expected))
     if not judged:

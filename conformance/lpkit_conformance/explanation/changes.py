@@ -179,6 +179,43 @@ def with_own_parameters(ops: Sequence[Op]) -> list[Op]:
     return [replace(op, twin_of=None) if isinstance(op, Arrive) else op for op in ops]
 
 
+def users_at_once(ops: Sequence[Op]) -> list[Arrive]:
+    """Return the requests that use the plugin if they arrive together and stay; else nothing."""
+    arrivals = [op for op in ops if isinstance(op, Arrive)]
+    users = [op for op in arrivals if op.variant is not None]
+    together = list(ops[: len(arrivals)]) == arrivals and all(
+        isinstance(op, Step | Idle) for op in ops[len(arrivals) :]
+    )
+    return users if together and len(users) > 1 and not any(op.twin_of or op.chunks for op in arrivals) else []
+
+
+def with_equal_totals(ops: Sequence[Op], request: str) -> list[Op]:
+    """Return the operations with prompts as long as that of ``request``; empty if all are."""
+    length = next((op.prompt_len for op in users_at_once(ops) if op.request == request), 0)
+    equal = [replace(op, prompt_len=length) if isinstance(op, Arrive) else op for op in ops]
+    return equal if length and equal != list(ops) else []
+
+
+def with_equal_arguments(ops: Sequence[Op], request: str) -> list[Op]:
+    """Return the operations with the arguments of ``request`` for all requests that use the plugin."""
+    users = users_at_once(ops)
+    own = next((op.variant for op in users if op.request == request), None)
+    return [replace(op, variant=own) if op in users else op for op in ops] if own is not None else []
+
+
+def exchanged(ops: Sequence[Op], request: str, at: int) -> list[Op]:
+    """Return the operations with ``request`` and the first or last user (``at``: 0 or -1) in each other's row.
+
+    Empty if they are the same.
+    """
+    users = users_at_once(ops)
+    own = next((op for op in users if op.request == request), None)
+    if own is None or users[at] == own:
+        return []
+    other = users[at]
+    return [other if op == own else own if op == other else op for op in ops]
+
+
 def with_equal_lengths(subject: Subject, ops: Sequence[Op]) -> list[Op]:
     """Return the operations with different values for all requests, whose lists are equally long; empty if none fit."""
 

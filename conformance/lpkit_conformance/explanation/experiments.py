@@ -12,10 +12,14 @@ from lpkit_conformance.explanation.changes import (
     MakeHost,
     blank_slots,
     declaring_tokens,
+    exchanged,
     hiding_outputs,
     keeping_objects,
     sparing_buffers,
+    users_at_once,
+    with_equal_arguments,
     with_equal_lengths,
+    with_equal_totals,
     with_first_lists,
     with_own_parameters,
     with_swaps_apart,
@@ -32,7 +36,7 @@ from lpkit_conformance.explanation.findings import (
 from lpkit_conformance.explanation.hazards import CHANGES, Hazard, hazards
 from lpkit_conformance.explanation.row_values import Apart
 from lpkit_conformance.explanation.scenes import Culprit
-from lpkit_conformance.programs.generate import Finish, Op, Program
+from lpkit_conformance.programs.generate import Arrive, Finish, Op, Program
 from lpkit_conformance.results import Finding
 from lpkit_conformance.settings.hosts import HOSTS
 from lpkit_conformance.subject.subject import Subject
@@ -48,6 +52,7 @@ class Reproduction:
         line: ``file:line`` that edited the row.
         culprit: the state at fault, if some is.
         apart: the first difference from the solo run, if there is one.
+        judged: the only request that has to be right; empty: all have to.
     """
 
     subject: Subject
@@ -57,6 +62,11 @@ class Reproduction:
     line: str
     culprit: Culprit | None
     apart: Apart | None
+    judged: str = ""
+
+    @property
+    def request(self) -> str:
+        return self.finding.where["request"]
 
     @property
     def ops(self) -> Sequence[Op]:
@@ -73,6 +83,16 @@ class Reproduction:
     @cached_property
     def hazards(self) -> set[Hazard]:
         return hazards(self.ops, self.interface, self.program.max_num_seqs)
+
+    @property
+    def mixes(self) -> bool:
+        """True if other requests' values may be taken for the row's own: no state of a row is known to hold them."""
+        culprit, apart = self.culprit, self.apart
+        return not (culprit and culprit.holder and not culprit.common) and not (apart and apart.kind == "asked")
+
+    def judging(self, request: str, *programs: Sequence[Op]) -> list[Reproduction]:
+        """Return the same of a single request, with each of these programs; none if one of them is empty."""
+        return [replace(case, judged=request) for case in self.doing(*programs)] if all(programs) else []
 
     def doing(self, *programs: Sequence[Op]) -> list[Reproduction]:
         """Return the same with each of these programs; an empty one is none."""
@@ -103,6 +123,29 @@ class Experiment:
 def _reported(case: Reproduction) -> tuple[str, str]:
     """Return the method that gets new requests, or what the author wrote for it."""
     return method_location(case.subject.plugin.cls, HOSTS[case.subject.setup.host].told_by), ""
+
+
+def _equal_and(case: Reproduction, request: str, *programs: Sequence[Op]) -> list[Reproduction]:
+    """Return the same with equal arguments, and with these programs for one request; none if one is empty."""
+    judged = case.judging(request, *programs)
+    return judged and [*case.doing(with_equal_arguments(case.ops, case.request)), *judged]
+
+
+def _others(case: Reproduction) -> list[Reproduction]:
+    """Return the same with equal arguments, and for the only other request as it is and in another order."""
+    others = [op.request for op in users_at_once(case.ops) if op.request != case.request]
+    reordered = exchanged(case.ops, case.request, 0) or exchanged(case.ops, case.request, -1)
+    return _equal_and(case, others[0], case.ops, reordered) if len(others) == 1 else []
+
+
+def _optional(case: Reproduction) -> bool:
+    """True if the state is left to the next request because a condition on the arguments does not hold."""
+    culprit = case.culprit
+    if not culprit or not culprit.wrote or "replace" not in case.hazards or case.hazards & {"swap", "move"}:
+        return False
+    uses = any(isinstance(op, Arrive) and (op.request, op.variant is None) == (case.request, False) for op in case.ops)
+    test = culprit.wrote.text.strip()
+    return uses and test.startswith(("if ", "elif ")) and culprit.name.partition("[")[0] not in test
 
 
 RETURNS: Final[frozenset[Hazard]] = frozenset({"drafts", "resume", "twins", "prefill"})
@@ -153,8 +196,43 @@ EXPERIMENTS: Final = (
     Experiment(
         cause="padding",
         fix="padding",
-        applies=lambda case: not case.culprit and case.style == "portable",
+        applies=lambda case: case.mixes and case.style != "adapter",
         change=lambda case: case.doing(with_equal_lengths(case.subject, case.ops)),
+    ),
+    Experiment(
+        cause="histories",
+        fix="histories",
+        applies=lambda case: case.mixes and case.style != "adapter",
+        change=lambda case: case.doing(with_equal_totals(case.ops, case.request)),
+    ),
+    Experiment(
+        cause="reduces",
+        fix="reduces",
+        applies=lambda case: case.mixes and case.apart and case.apart.mixes,
+    ),
+    Experiment(
+        cause="first",
+        fix="single",
+        applies=lambda case: case.mixes,
+        change=lambda case: _equal_and(case, case.request, exchanged(case.ops, case.request, 0)),
+    ),
+    Experiment(
+        cause="last",
+        fix="single",
+        applies=lambda case: case.mixes,
+        change=lambda case: _equal_and(case, case.request, exchanged(case.ops, case.request, -1)),
+    ),
+    Experiment(
+        cause="extreme",
+        fix="single",
+        applies=lambda case: case.mixes,
+        change=_others,
+    ),
+    Experiment(
+        cause="neighbours",
+        fix="company",
+        applies=lambda case: case.mixes,
+        change=lambda case: case.doing(with_equal_arguments(case.ops, case.request)),
     ),
     Experiment(
         cause="same-object",
@@ -195,7 +273,9 @@ def blamed(case: Reproduction, passes: Callable[[Reproduction], bool]) -> Findin
         if not (proven and proven.alone):
             causes.append(culprit.cause(finding.where["request"]))
         finding = replace(finding, state=culprit.name)
-        key = "cache" if culprit.how == "carried" else "common" if culprit.common and culprit.holder else ""
+        single = culprit.common and bool(culprit.holder or (proven and proven.fix == "single"))
+        first = culprit.how == "carried" or (single and proven and proven.cause == "first")
+        key = "optional" if _optional(case) else "cache" if first else "common" if single else ""
         if key:
             finding = replace(finding, fix=advice.fix(key, *readers).replace("{name}", culprit.name))
     elif apart is not None:
@@ -204,13 +284,13 @@ def blamed(case: Reproduction, passes: Callable[[Reproduction], bool]) -> Findin
         if apart.kind == "held":
             finding = replace(finding, fix=advice.fix("scratch").replace("{name}", apart.name))
     if proven is not None and proven.cause:
-        causes.append(advice.cause(proven.cause))
+        causes.append(advice.cause(proven.cause).replace("{call}", apart.mixes if apart else ""))
     if proven is not None and proven.alone:
         summary = (
             f"request {finding.where['request']} does not follow its output: it got other logits once it had resumed"
         )
         finding = replace(finding, summary=summary, expected=finding.got, got=finding.expected)
-    if proven is not None and proven.fix:
+    if proven is not None and proven.fix and not (culprit and culprit.common and proven.fix in ("single", "company")):
         finding = replace(finding, fix=advice.fix(proven.fix, *readers))
     cause = "; ".join(causes) or finding.cause
     return replace(finding, location=line or case.line, cause=cause, state=finding.state or state)

@@ -20,6 +20,7 @@ from lpkit_conformance.expectation.compare import Mismatch
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.explanation.changes import MakeHost
 from lpkit_conformance.explanation.exceptions import only_looks, parsed
+from lpkit_conformance.explanation.reductions import over_rows
 from lpkit_conformance.explanation.state import short_text
 from lpkit_conformance.hosts import Host
 from lpkit_conformance.instruments.author_lines import is_authors, syntax_of
@@ -33,6 +34,9 @@ CLOSE = 1e-4
 PLACES = ("index", "slots", "idx_mapping", "expanded_idx_mapping")
 """Attributes of arguments that say where the rows are; other batches have other places."""
 
+COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
+"""Functions that meet the values of all rows."""
+
 PLAIN = (int, float, str, type(None), list, tuple, set, dict)
 
 
@@ -45,6 +49,7 @@ class Apart(NamedTuple):
         line: ``file:line`` of the statement.
         name: of the data that it asks or looks up, or of the variable that it sets; empty for other conditions.
         here, alone: the values in short; empty if they are long.
+        mixes: the call on this line that makes one value of all rows, if there is one.
     """
 
     kind: Literal["asked", "way", "read", "held", "set"]
@@ -52,6 +57,7 @@ class Apart(NamedTuple):
     name: str
     here: str = ""
     alone: str = ""
+    mixes: str = ""
 
     @property
     def cause(self) -> str:
@@ -85,17 +91,26 @@ def first_apart(
     """
     with contextlib.suppress(Exception):  # whatever the plugin or its objects raise: a clue is being looked for
         trails = []
+        mixing: dict[str, str] = {}
         host = make_host(subject, max_num_seqs)
-        trails.append(_followed(host, ops, mismatch.request, mismatch.step, mismatch.row))
+        trails.append(_followed(host, ops, mismatch.request, mismatch.step, mismatch.row, mixing))
         active = host.pool.requests[mismatch.request]
         arrived, steps = active.arrived, active.steps_to(mismatch.position)
-        trails.append(_followed(make_host(subject, max_num_seqs), [arrived, Step(steps)], mismatch.request, steps, 0))
-        return next(filter(None, (_first(here, alone) for here, alone in zip(*trails, strict=True))), None)
+        trails.append(
+            _followed(make_host(subject, max_num_seqs), [arrived, Step(steps)], mismatch.request, steps, 0, {})
+        )
+        found = next(filter(None, (_first(here, alone) for here, alone in zip(*trails, strict=True))), None)
+        return found and found._replace(mixes=mixing.get(found.line, ""))
     return None
 
 
-def _followed(host: Host, ops: Sequence[Op], name: str, step: int, row: int) -> tuple[list[Seen], list[Seen]]:
-    """Return the lines that run when the request enters, and when its ``row`` is computed in a step."""
+def _followed(
+    host: Host, ops: Sequence[Op], name: str, step: int, row: int, mixing: dict[str, str]
+) -> tuple[list[Seen], list[Seen]]:
+    """Return the lines that run when the request enters, and when its ``row`` is computed in a step.
+
+    ``mixing`` gets the calls that make one value of all rows, by ``file:line``.
+    """
     entry: list[Seen] = []
     edit: list[Seen] = []
 
@@ -104,9 +119,9 @@ def _followed(host: Host, ops: Sequence[Op], name: str, step: int, row: int) -> 
         active = host.pool.requests.get(name)
         noted, into = None, entry
         if method == "apply" and host.step == step:
-            noted, into = _noting(partial(_row_in, args[0][row].clone(), row), host.max_num_seqs), edit
+            noted, into = _noting(partial(_row_in, args[0][row].clone(), row), host.max_num_seqs, mixing), edit
         elif method != "apply" and active is not None and not entry:
-            noted = _noting(partial(_entry_in, active.request.params), host.max_num_seqs)
+            noted = _noting(partial(_entry_in, active.request.params), host.max_num_seqs, {})
         followed: AbstractContextManager[list[Seen]] = trail(noted) if noted else nullcontext([])
         with followed as seen:
             yield
@@ -120,7 +135,7 @@ def _followed(host: Host, ops: Sequence[Op], name: str, step: int, row: int) -> 
 
 
 def _noting(
-    place_in: Callable[[FrameType], _Place | None], size: int
+    place_in: Callable[[FrameType], _Place | None], size: int, mixing: dict[str, str]
 ) -> Callable[[FrameType, dict[str, Any]], Values | None]:
     """Return what a trail notes of the request; functions that get other requests, or none, are left out.
 
@@ -139,7 +154,7 @@ def _noting(
         return places[frame]
 
     def noted(frame: FrameType, returned: dict[str, Any]) -> Values | None:
-        place = place_of(frame)
+        place = place_of(frame) if frame.f_code.co_name not in COMPREHENSIONS else None
         loop = _row_loop(frame, place) if place else None
         if place is None or (loop and not loop.own):
             return None
@@ -149,6 +164,8 @@ def _noting(
                 begun[frame] = {name: id(value) for name, value in values.items()}
             values = {name: value for name, value in values.items() if id(value) != begun[frame].get(name)}
         alone = place.row < 0 or loop is not None
+        if not alone and (call := over_rows(frame, place.rows)):
+            mixing[f"{frame.f_code.co_filename}:{frame.f_lineno}"] = call
         for text, code in _reads(frame.f_code.co_filename, frame.f_lineno):
             with contextlib.suppress(Exception):  # what the line itself will raise
                 value = eval(code, frame.f_globals, frame.f_locals)
@@ -243,11 +260,19 @@ def _parts(values: Mapping[str, Any], place: _Place, alone: bool) -> dict[str, A
             part = value.clone() if whole else value[place.row].clone()
             if not whole and part.numel() > 1 and not part.is_floating_point() and part.dtype != torch.bool:
                 continue  # token ids, behind which a buffer may hold those of others
-            placed = not (whole or value.is_floating_point()) and value.tolist() in place.places
+            placed = _is_place(value, place) or (not whole and value.tolist() in place.places)
             found[name] = _Placed(part) if placed else part
         elif isinstance(value, float) or (alone and _is_plain(value)):
             found[name] = copy.deepcopy(value)
     return found
+
+
+def _is_place(value: torch.Tensor, place: _Place) -> bool:
+    """Return True for row numbers, among them the request's own."""
+    if value.ndim != 1 or value.is_floating_point() or value.dtype == torch.bool:
+        return False
+    rows = value.tolist()
+    return place.row in rows and len({*rows}) == len(rows) and all(0 <= row < place.rows for row in rows)
 
 
 def _is_plain(value: Any) -> bool:

@@ -114,8 +114,13 @@ def survive(subject: Subject, program: Program) -> None:
         raise Failed(replace(finding, fix=finding.fix or _fix(subject, small, finding, error, None)))
 
 
-def _run(subject: Subject, program: Program, solo: SoloRuns, make_host: MakeHost) -> tuple[Trouble | None, bool, int]:
-    """Return the first trouble, True if the plugin acts on one of the requests alone, and the rows compared."""
+def _run(
+    subject: Subject, program: Program, solo: SoloRuns, make_host: MakeHost, only: str = ""
+) -> tuple[Trouble | None, bool, int]:
+    """Return the first trouble, True if the plugin acts on one of the requests alone, and the rows compared.
+
+    ``only``: the request whose rows are compared, and no others.
+    """
     seen: list[Observation] = []
     try:
         with subject.as_imported():  # so that a program alone fails as it does behind others
@@ -127,7 +132,7 @@ def _run(subject: Subject, program: Program, solo: SoloRuns, make_host: MakeHost
     judged = 0
     for observation in seen:
         judged += sum(not row.discarded for row in observation.rows)
-        mismatch = compare(observation, solo)
+        mismatch = compare(observation, solo, only)
         if mismatch is not None:
             return mismatch, acted, judged
     return None, acted, judged
@@ -202,7 +207,7 @@ def _evidence(subject: Subject, small: Program, trouble: Trouble, make_host: Mak
 
 
 def _passes(case: Reproduction) -> bool:
-    return _outcome(case.subject, case.program, case.make_host, case.ops) is None
+    return _run(case.subject, case.program, solo_runs(case.subject), case.make_host, case.judged)[0] is None
 
 
 def _fix(subject: Subject, small: Program, finding: Finding, trouble: Trouble, hazard: Hazard | None) -> str:

@@ -65,7 +65,7 @@ def test_an_experiment_proves_a_cause_and_names_the_state(
         ("v1-StaleOnDecline", "LP202", "replace", "v1", ""),
         ("v2-BehindItsText", "LP202", "read", "v2", "locked = torch.where"),
         ("v2-RequestsForRows", "LP804", "drafts", "v2", "logits[row, ids] = -INF"),
-        ("portable-KeepsBesideItsColumns", "LP202", "replace", "portable", ""),
+        ("portable-KeepsBesideItsColumns", "LP202", "optional", "portable", "if request.params.after"),
         ("portable-LastAdmitted", "LP201", "common", "portable", "self.last = request.params.amount"),
         ("portable-IndexForSlots", "LP201", "company", "portable", "logits[:, 5] += self.amount.all"),
         ("adapter-LateBinding", "LP201", "common", "adapter", "self.amount ="),
@@ -76,7 +76,7 @@ def test_an_experiment_proves_a_cause_and_names_the_state(
         ("v1-SwapOneSided", "LP205", "swap", "v1", ""),
         ("v1-AliasedSwap", "LP205", "swap", "v1", ""),
         ("v1-MovesFromSnapshot", "LP206", "swap", "v1", ""),
-        ("v1-RowsByRank", "LP201", "company", "v1", ""),
+        ("v1-RowsByRank", "LP201", "single", "v1", ""),
         ("v2-CountsFromPrefill", "LP211", "resume", "v2", ""),
     ],
 )

@@ -47,6 +47,59 @@ class GuardsTheBatch(Bias):
         return super().apply(logits)
 
 
+class Several(Bias):
+    """Edits all of its rows at once."""
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        if self.rows:
+            where, bias = zip(*self.rows.values(), strict=True)
+            rows, columns, amounts = (
+                torch.tensor(values, device=self.device) for values in ([*self.rows], where, bias)
+            )
+            self.edit(logits, rows, columns, amounts)
+        return logits
+
+    def edit(self, logits: torch.Tensor, rows: torch.Tensor, where: torch.Tensor, bias: torch.Tensor) -> None:
+        logits[rows, where] += bias
+
+
+@defect("LP201", "the first row's value goes to all", fix="one entry for each row", line="+= bias[0]")
+class FirstForAll(Several):
+    def edit(self, logits: torch.Tensor, rows: torch.Tensor, where: torch.Tensor, bias: torch.Tensor) -> None:
+        logits[rows, where] += bias[0]
+
+
+@defect("LP201", "the largest value of the batch goes to all", fix="within each row", line="largest = bias.max()")
+class LargestForAll(Several):
+    def edit(self, logits: torch.Tensor, rows: torch.Tensor, where: torch.Tensor, bias: torch.Tensor) -> None:
+        largest = bias.max()
+        logits[rows, where] += largest
+
+
+@defect("LP201", "a probability is taken over the requests", fix="within each row", line="softmax")
+class SoftmaxOverRows(Several):
+    def edit(self, logits: torch.Tensor, rows: torch.Tensor, where: torch.Tensor, bias: torch.Tensor) -> None:
+        chosen = logits[rows]
+        likely = torch.softmax(chosen, dim=0)
+        logits[rows] = chosen - bias.unsqueeze(1) * likely
+
+
+@defect("LP201", "a mean is divided by the longest list of the batch", fix="the list's own length", line="/ width")
+class MeanOfTheLongest(V1Base):
+    CASE = {"extra_args": {"ids": [5, 9, 11]}}
+
+    @classmethod
+    def read(cls, params: Any) -> Any:
+        return tokens(params, "ids")
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        width = max(map(len, self.rows.values()), default=1)
+        for row, ids in self.rows.items():
+            mean = logits[row, ids].sum() / width
+            logits[row, ids] -= mean.abs() + 1
+        return logits
+
+
 @defect("LP201", "one greedy request switches it off for the others")
 class OffForGreedy(V1Base):
     CASE = {"extra_args": {"bias": 2.5}}

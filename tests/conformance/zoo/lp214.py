@@ -8,7 +8,7 @@ import lpkit
 import torch
 from lpkit import v2
 
-from zoo.bases import ByLength, Relative
+from zoo.bases import ByLength, Dense, Relative
 from zoo.correct.portable import PortableCopyBoost
 from zoo.correct.v1 import Bias
 from zoo.correct.v1_history import History
@@ -79,3 +79,12 @@ class ByTemplate(Bias):
         if state is None or not prompt or len(prompt) < 96:
             return state
         return self.known.setdefault(tuple(prompt[:48]), state)
+
+
+@defect("LP214", "what fills up the shorter histories counts as token 0", fix="below the row's own length")
+class PaddingIsTokenZero(Dense):
+    history = "tokens"
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        seen = torch.zeros_like(logits).scatter_(1, rows.tokens.clamp(min=0), 1.0)
+        return logits - seen * self.amount[rows].unsqueeze(1)

@@ -1,0 +1,89 @@
+"""Calls in the author's statements that make one value of all rows, such as a maximum over the batch."""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+from types import FrameType
+from typing import Final
+
+from lpkit_conformance.explanation.exceptions import only_looks
+from lpkit_conformance.instruments.author_lines import syntax_of
+
+WHOLE: Final = frozenset(
+    [
+        "all",
+        "amax",
+        "amin",
+        "any",
+        "argmax",
+        "argmin",
+        "logsumexp",
+        "max",
+        "mean",
+        "median",
+        "min",
+        "norm",
+        "prod",
+        "std",
+        "sum",
+        "var",
+    ]
+)
+"""Methods that reduce everything unless they get a dimension."""
+
+ALONG: Final = frozenset(["argsort", "cummax", "cumprod", "cumsum", "log_softmax", "softmax", "sort", "topk"])
+"""Methods that need a dimension to mix rows."""
+
+LIBRARIES: Final = ("torch", "F", "np", "numpy", "functional")
+
+
+def over_rows(frame: FrameType, rows: int) -> str:
+    """Return the call of a function's current statement that makes one value of all ``rows``; empty without one."""
+    for call, operand in _mixing(frame.f_code.co_filename, frame.f_lineno):
+        try:
+            value = eval(operand, frame.f_globals, frame.f_locals) if operand else None
+        except Exception:  # a name that the statement itself sets
+            value = None
+        ndim = getattr(value, "ndim", 2)
+        if ndim > 1 or (ndim == 1 and len(value) == rows):
+            return call
+    return ""
+
+
+@cache
+def _mixing(file: str, line: int) -> list[tuple[str, str]]:
+    """Return calls that reduce the first dimension, and the texts of what they reduce if that can be evaluated."""
+    found = []
+    statements = [
+        node
+        for node in ast.walk(syntax_of(file))
+        if isinstance(node, ast.Assign | ast.AugAssign | ast.AnnAssign | ast.Return | ast.Expr)
+        and node.lineno <= line <= (node.end_lineno or 0)
+    ]
+    for call in [node for statement in statements[-1:] for node in ast.walk(statement) if isinstance(node, ast.Call)]:
+        operand, rest = _operand(call)
+        if operand is not None and _first_dimension(call, rest):
+            looks = isinstance(operand, ast.Name | ast.Attribute | ast.Subscript) and only_looks(operand)
+            found.append((ast.unparse(call), ast.unparse(operand) if looks else ""))
+    return found
+
+
+def _operand(call: ast.Call) -> tuple[ast.expr | None, list[ast.expr]]:
+    """Return what a call reduces, and its other arguments."""
+    if isinstance(call.func, ast.Attribute) and call.func.attr in WHOLE | ALONG:
+        if ast.unparse(call.func.value).rpartition(".")[2] not in LIBRARIES:
+            return call.func.value, call.args
+        return (call.args[0], call.args[1:]) if call.args else (None, [])
+    if isinstance(call.func, ast.Name) and call.func.id in ("max", "min", "sum") and len(call.args) == 1:
+        return call.args[0], []
+    return None, []
+
+
+def _first_dimension(call: ast.Call, rest: list[ast.expr]) -> bool:
+    named = [item.value for item in call.keywords if item.arg in ("dim", "axis")]
+    own = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    given = named or rest[own == "topk" :]
+    if not given:
+        return own not in ALONG
+    return isinstance(given[0], ast.Constant) and given[0].value == 0
