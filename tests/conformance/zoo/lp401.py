@@ -77,6 +77,24 @@ class Sharpens(V1Base):
 sound("keeps the argmax for every factor that it accepts")(Sharpens)
 
 
+@defect("LP401", "levels the best tokens, of which a greedy request gets the one with the smallest id")
+class LevelsBest(Sharpens):
+    CASE = {"extra_args": {"factor": 2.0}}
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, count in self.rows.items():
+            logits[row].clamp_(max=logits[row].topk(int(count) + 1).values[-1])
+        return logits
+
+
+@sound("lowers the best token to half a point above the next one")
+class LowersBest(Sharpens):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row in self.rows:
+            logits[row].clamp_(max=logits[row].topk(2).values[-1] + 0.5)
+        return logits
+
+
 @defect("LP401", "accepts a factor just below 0, which turns the order around")
 class TurnsAround(Sharpens):
     LEAST = -0.25
