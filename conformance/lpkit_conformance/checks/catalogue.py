@@ -140,6 +140,9 @@ def one_report_each(results: Sequence[CheckResult], announced: Collection[str] =
                 roots[result.code, result.host] = code
         if met and (result.code, result.host) not in roots:
             first.setdefault(met, result.code)
+        raised = result.finding.where.get("raised in") if result.finding else None
+        if met and raised and result.finding:  # the state at fault has another line than the exception
+            first.setdefault((result.finding.exception, str(Path(met[1]).with_name(raised))), result.code)
     for result in results:
         met = result.finding.root if result.finding else None
         if met in first and first[met] != result.code:

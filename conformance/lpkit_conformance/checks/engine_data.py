@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from lpkit.runtime import Request
 
+from lpkit_conformance.explanation import advice
 from lpkit_conformance.explanation.findings import method_location
 from lpkit_conformance.explanation.writes import Writes
 from lpkit_conformance.hosts import default_host
@@ -75,6 +76,7 @@ def leaving(
                     {"method": method},
                     _shown(value, after[name]),
                     _shown(after[name], value),
+                    cause=advice.cause("engine-data").format(name=name),
                     fix=fix.format(name=name),
                     location=str(followed.last or "") or method_location(subject.plugin.cls, method),
                 )

@@ -135,7 +135,10 @@ def _sharing(subject: Subject, finding: Finding) -> Finding:
         now = state.State.of(host.processor, owners)
         for name, (owner, key) in held.places.items():
             if not isinstance(owner, dict) and not state.same(held.get(name), now.get(name)):
-                return replace(finding, state=name, location=findings.declaration(owner, key) or finding.location)
+                kind = state.kind_of(owner, key)
+                cause, fix = advice.cause(kind, "LP108").format(name=name), advice.fix(kind, "LP108")
+                line = findings.declaration(owner, key) or finding.location
+                return replace(finding, state=name, location=line, cause=cause, fix=fix)
     return finding
 
 

@@ -195,6 +195,7 @@ class LP113(Check):
 def _declined(subject: Subject, kind: str, error: BaseException, fix: str = "") -> Failed:
     raised = f"{type(error).__name__}: {error}"[:300]
     cause, known, _ = exceptions.read(type(error).__name__, str(error))
+    fix = fix or (advice.fix("too large", LP113.code) if isinstance(error, OverflowError) else "")
     return Failed(
         f"{kind} is declined because of an exception ({raised})",
         {"request": kind},

@@ -204,24 +204,27 @@ class LP105(Check):
                 raise refusal
             serve(subject, params, variant)
             if (repr(params), dict(params.extra_args or {})) != before:
-                raise Failed(
-                    "the plugin changed the request's SamplingParams",
-                    expected=f"extra_args {before[1]!r}",
-                    got=f"extra_args {dict(params.extra_args or {})!r}",
-                    location=changing(subject, admitted, variant),
-                )
+                raise self._changed({}, before[1], params, changing(subject, admitted, variant))
         for served in odd_arguments.odd_served(subject):
             if served.changed is not None:
                 again = subject.completed(copy.deepcopy(served.params))
                 again.extra_args = copy.deepcopy(served.changed)
-                raise Failed(
-                    f"the plugin changed the request's SamplingParams, with {served.argument}",
-                    {"argument": served.argument},
-                    expected=f"extra_args {served.changed!r}"[:300],
-                    got=f"extra_args {dict(served.params.extra_args or {})!r}"[:300],
-                    location=changing(subject, again, 0),
-                )
+                argument = {"argument": served.argument}
+                raise self._changed(argument, served.changed, served.params, changing(subject, again, 0))
         return None
+
+    def _changed(self, where: dict[str, str], before: Any, params: SamplingParams, line: str) -> Failed:
+        popped = advice.sign(self.code, line)
+        cause = advice.cause(popped, self.code) if popped else advice.cause("engine-data").format(name="`extra_args`")
+        return Failed(
+            "the plugin changed the request's SamplingParams" + "".join(f", with {name}" for name in where.values()),
+            where,
+            f"extra_args {before!r}"[:300],
+            f"extra_args {dict(params.extra_args or {})!r}"[:300],
+            cause=cause,
+            fix=advice.fix(popped, self.code) if popped else "",
+            location=line,
+        )
 
 
 class LP106(Check):

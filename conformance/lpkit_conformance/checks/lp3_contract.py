@@ -10,7 +10,20 @@ from typing import Any, ClassVar
 
 from lpkit_conformance.checks.base import EVERY_METHOD, Check
 from lpkit_conformance.checks.ladder import everyday, host_after, mixed_arrivals
-from lpkit_conformance.checks.lazily import Subject, acting, calls, compare, culprit, parts, solo, stand, torch, verify
+from lpkit_conformance.checks.lazily import (
+    Subject,
+    acting,
+    calls,
+    compare,
+    culprit,
+    findings,
+    parts,
+    solo,
+    stand,
+    state,
+    torch,
+    verify,
+)
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.programs.generate import Arrive, Step, program
 from lpkit_conformance.results import Failed, Finding, NeverActive, Skipped
@@ -185,7 +198,12 @@ class LP303(ContractCheck):
             name, line = culprit.advancing(subject.plugin.cls, standing)
             if name:
                 cause = advice.cause("advances", self.code).format(name=name)
-                return replace(finding, cause=cause, location=line, state=name)
+                finding = replace(finding, cause=cause, location=line, state=name)
+                break
+        line = finding.location or findings.at_fault(subject, "apply")
+        if used := advice.sign(self.code, line):
+            causes = filter(None, (finding.cause, advice.cause(used, self.code)))
+            return replace(finding, cause="; ".join(causes), fix=advice.fix(used, self.code), location=line)
         return finding
 
 
@@ -300,6 +318,18 @@ class LP306(ContractCheck):
                 fix = "" if label in MASKED else advice.fix(label, self.code)
                 raise Failed(f"NaN for {label} logits", where, "a number", "nan", fix=fix)
         return None
+
+    def explained(self, subject: Subject, finding: Finding) -> Finding:
+        for standing in self.standings(subject):
+            for parts_, name in state.leaves(state.State.of(standing.driver.processor, ())):
+                value = parts_.get(name)
+                if isinstance(value, torch.Tensor) and value.is_floating_point():
+                    beyond = value[(value == math.inf) | value.isnan()]
+                    if beyond.numel():
+                        words = {"name": name, "dtype": str(value.dtype), "value": f"{beyond.flatten()[0].item():g}"}
+                        cause, fix = (table("held", self.code).format(**words) for table in (advice.cause, advice.fix))
+                        return replace(finding, cause=cause, fix=fix, state=name)
+        return finding
 
 
 class LP307(ContractCheck):

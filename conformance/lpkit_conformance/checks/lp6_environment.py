@@ -73,7 +73,10 @@ class LP604(Check):
         if found is not None:
             first, second_token = found.tokens
             name, line = self._parting(subject, target)
-            cause = advice.cause("named" if name else "processes", self.code).format(name=name)
+            key = advice.sign(self.code, line)
+            causes = [advice.cause("named", self.code).format(name=name)] * bool(name)
+            causes += [advice.cause(key or "processes", self.code)] * (bool(key) or not name)
+            cause, fix = ": ".join(causes), advice.fix(key, self.code) if key else ""
             seeds = f"{os.environ.get('PYTHONHASHSEED', 'random')} here, {HASH_SEED} there"
             where = {"host": found.host, "step": str(found.step), "request": found.request, "hash seed": seeds}
             if first == second_token:
@@ -83,7 +86,7 @@ class LP604(Check):
                 summary = f"two ranks choose different tokens from step {found.step} on"
                 expected = "the same token on every rank"
                 got = f"token {first} on the first rank, token {second_token} on the second"
-            raise Failed(Finding(summary, where, expected, got, cause=cause, location=line, state=name))
+            raise Failed(Finding(summary, where, expected, got, cause=cause, fix=fix, location=line, state=name))
         return None
 
     @staticmethod

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import linecache
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +21,20 @@ ANY: Final = "any"
 
 Groups = Mapping[str, Mapping[str, str]]
 """Texts by group and key."""
+
+
+SIGNS: Final[Groups] = {
+    "LP105": {"popped": r"\.pop(item)?\(|\bdel\b"},
+    "LP303": {"consumes": r"\.pop(left|item)?\(|\bnext\("},
+    "LP604": {
+        "hash": r"\bhash\(",
+        "address": r"\bid\(",
+        "moment": r"\btime\w*\(|getpid|uuid|urandom|\bnow\(",
+        "random": r"\brand\w*\b|\bdefault_rng\b",
+        "order": r"\bset\(|\{\*|\biter\(|\bfor .* in\b",
+    },
+}
+"""By check and key, what the text of a line at fault shows."""
 
 
 class UnknownAdviceError(LookupError):
@@ -40,6 +56,13 @@ def _text(table: Groups, key: str, groups: tuple[str, ...]) -> str:
     if key not in keys:
         raise UnknownAdviceError(f"advice.toml has no {key!r}; {suggest(key, keys)}")
     return next((table[group][key] for group in (*groups, ANY) if key in table.get(group, ())), "")
+
+
+def sign(code: str, location: str) -> str:
+    """Return the key of what the author's line at ``file:line`` does, of those that a check tells apart; else empty."""
+    file, _, number = location.rpartition(":")
+    text = linecache.getline(file, int(number)) if file and number.isdigit() else ""
+    return next((key for key, pattern in SIGNS[code].items() if re.search(pattern, text)), "")
 
 
 def grouped(table: Groups) -> Groups:

@@ -29,6 +29,7 @@ from lpkit_conformance.explanation.findings import (
     Style,
     declaration,
     kept_buffer,
+    makes_one,
     method_location,
     readers_of,
     style_of,
@@ -148,6 +149,9 @@ def _optional(case: Reproduction) -> bool:
     return uses and test.startswith(("if ", "elif ")) and culprit.name.partition("[")[0] not in test
 
 
+FEWEST = 2
+"""Requests that the engine of a solo run has room for."""
+
 RETURNS: Final[frozenset[Hazard]] = frozenset({"drafts", "resume", "twins", "prefill"})
 """After which a request has another history or object than before; they have fixes of their own."""
 
@@ -165,6 +169,11 @@ EXPERIMENTS: Final = (
         applies=lambda case: case.style == "adapter",
         change=lambda case: [replace(case, subject=subject) for subject in declaring_tokens(case.subject)],
         blames=lambda case: (declaration(case.subject.plugin.cls, "history"), ""),
+    ),
+    Experiment(
+        cause="same-callable",
+        fix="company",
+        applies=lambda case: case.style == "adapter" and "company" in case.hazards and makes_one(case.subject),
     ),
     Experiment(
         cause="by-address",
@@ -194,15 +203,21 @@ EXPERIMENTS: Final = (
         blames=_reported,
     ),
     Experiment(
+        cause="size",
+        fix="size",
+        applies=lambda case: not case.culprit and "alone" in case.hazards and case.program.max_num_seqs > FEWEST,
+        change=lambda case: [replace(case, program=replace(case.program, max_num_seqs=FEWEST))],
+    ),
+    Experiment(
         cause="padding",
         fix="padding",
-        applies=lambda case: case.mixes and case.style != "adapter",
+        applies=lambda case: case.mixes and case.style != "adapter" and not (case.culprit and case.culprit.holder),
         change=lambda case: case.doing(with_equal_lengths(case.subject, case.ops)),
     ),
     Experiment(
         cause="histories",
         fix="histories",
-        applies=lambda case: case.mixes and case.style != "adapter",
+        applies=lambda case: case.mixes and case.style != "adapter" and not (case.culprit and case.culprit.holder),
         change=lambda case: case.doing(with_equal_totals(case.ops, case.request)),
     ),
     Experiment(
@@ -260,6 +275,8 @@ EXPERIMENTS: Final = (
 
 def blamed(case: Reproduction, passes: Callable[[Reproduction], bool]) -> Finding:
     """Return the finding with the line at fault, and with cause and fix where an experiment proves them."""
+    if case.apart and case.apart.mixes and case.culprit and not case.culprit.holder and "[" not in case.culprit.name:
+        case = replace(case, culprit=None)  # a table of the rows that mix: without the others, any row is right
     proven = next((experiment for experiment in EXPERIMENTS if _proven(experiment, case, passes)), None)
     finding, culprit, readers = case.finding, case.culprit, readers_of(case.subject)
     line, state = proven.blames(case) if proven else ("", "")
@@ -276,6 +293,7 @@ def blamed(case: Reproduction, passes: Callable[[Reproduction], bool]) -> Findin
         single = culprit.common and bool(culprit.holder or (proven and proven.fix == "single"))
         first = culprit.how == "carried" or (single and proven and proven.cause == "first")
         key = "optional" if _optional(case) else "cache" if first else "common" if single else ""
+        key = "derived" if culprit.table and case.hazards & CHANGES and case.style == "raw" else key
         if key:
             finding = replace(finding, fix=advice.fix(key, *readers).replace("{name}", culprit.name))
     elif apart is not None:

@@ -206,6 +206,15 @@ def callable_of(subject: Subject) -> tuple[Any, str]:
     return made, ""
 
 
+def makes_one(subject: Subject) -> bool:
+    """Return True if two requests with equal arguments get the same object as their callable."""
+    with contextlib.suppress(Exception):  # whatever the plugin raises: a cause is being looked for
+        processor: Any = drive(subject).processor
+        first, second = (processor.new_req_logits_processor(subject.params(0)) for _ in range(2))
+        return first is not None and first is second
+    return False
+
+
 def own_line(cls: Any, name: str) -> str:
     """``file:line`` of a method, or of the class, if it is the author's own and Python knows where it is."""
     if not isinstance(cls, type):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Final, Literal, get_args
 
 from lpkit_conformance.explanation.advice import fix
@@ -54,13 +55,13 @@ def fix_for(held: set[Hazard], meant: Hazard | None, readers: Sequence[str]) -> 
     return fix(meant if meant in held else next(name for name in get_args(Hazard) if name in held), *readers)
 
 
-def fix_for_exception(ops: Sequence[Op], held: set[Hazard], meant: Hazard | None) -> str:
-    """Return the fix for an exception, by the least that it needs."""
+def fix_for_exception(ops: Sequence[Op], held: set[Hazard], meant: Hazard | None, method: str) -> str:
+    """Return the fix for an exception of a method, by the least that it needs."""
     arrivals = [op for op in ops if isinstance(op, Arrive)]
     if all(op.variant is None for op in arrivals):
         return fix("stranger", "entry")
     if len(arrivals) == 1 and sum(op.count for op in ops if isinstance(op, Step)) == 1 and held == {"alone"}:
-        return fix("first", "entry")
+        return fix("first" if method == "apply" else "admitted", "entry")
     return fix_for(held, meant, ("raised",))
 
 
@@ -81,6 +82,17 @@ def hazards(ops: Sequence[Op], interface: str, max_num_seqs: int) -> set[Hazard]
         "long": steps > LONG or any(op.prompt_len > LONG for op in arrivals),
     }
     return {name for name, held in holds.items() if held} | set(_changes(ops, interface, max_num_seqs))
+
+
+def without(ops: Sequence[Op]) -> dict[Hazard, list[Op]]:
+    """Return the operations without a hazard, for each that can be taken out alone."""
+    arrivals = [op for op in ops if isinstance(op, Arrive)]
+    taken: dict[Hazard, list[Op]] = {}
+    if any(isinstance(op, Idle) for op in ops):
+        taken["idle"] = [Step() if isinstance(op, Idle) else op for op in ops]
+    if any(op.chunks for op in arrivals):
+        taken["prefill"] = [replace(op, chunks=0) if isinstance(op, Arrive) else op for op in ops]
+    return taken
 
 
 def _changes(ops: Sequence[Op], interface: str, max_num_seqs: int) -> Iterator[Hazard]:

@@ -65,6 +65,7 @@ class Culprit:
         value, own: its value, and the value that makes the row right, as short texts; empty if they are long.
         holder: the request that it belongs to; empty if no other request's value is the same.
         common: True if it is one value for all requests.
+        table: True if it is a list or an array for all requests.
         how: key of the cause, if it is not the value that is wrong: an earlier step left it (``kept``), an exception
             goes with it (``raised``), or it goes from one request to another (``carried``).
         wrote: the line of the last write to it, or of the branch that did not write; None if unknown.
@@ -81,6 +82,7 @@ class Culprit:
     wrote: Line | None = None
     reported: Line | None = None
     others: tuple[str, ...] = ()
+    table: bool = False
 
     @property
     def line(self) -> str:
@@ -165,6 +167,8 @@ class Scene:
         def look(host: Host) -> None:
             here, own = self._parts(host.driver.processor, path), self._own(host, path)
             names = {**here.places, **own.places}
+            if self.how == "carried":  # emptied, what has an entry for each row leaves no other request its own
+                names = {name: place for name, place in names.items() if not self._by_position(here.get(name))}
             found[:] = [name for name in names if not same(here.get(name), own.get(name))]
             # Of what is equal, a container may be shared, and change in the call itself.
             found[:] = found or [name for name in names if path and isinstance(here.get(name), list | dict | set)]
@@ -197,10 +201,13 @@ class Scene:
         def look(host: Host) -> None:
             wrong = self._parts(host.driver.processor, outer).get(name)
             right = self._own(host, outer).get(name)
-            common = len(path) == 1 and ENTRY not in name and not isinstance(wrong, dict)
+            kept = vars(host.driver.processor).get(name.removeprefix("self."), MISSING)
+            mine = len(path) == 1 or (path[0] == CALLABLES + ENTRY and kept is wrong)
+            common = mine and ENTRY not in name and not isinstance(wrong, dict)
             shown = name.replace(ENTRY, f"[{self._place(host.driver.processor)}]")
             holder = self._holder(host, path, wrong, right)
-            found.append(Culprit(shown, *short_texts(wrong, right), holder, common, self.how))
+            table = common and isinstance(wrong, torch.Tensor | np.ndarray | list | tuple)
+            found.append(Culprit(shown, *short_texts(wrong, right), holder, common, self.how, table=table))
 
         self._row_right(look)
         until = self.point if isinstance(self.point, Line) else None

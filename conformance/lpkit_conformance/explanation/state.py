@@ -132,6 +132,14 @@ def state_of(path: str, value: Any, position: int) -> State:
     return found
 
 
+def kind_of(owner: Any, key: str) -> str:
+    """Return what an instance shares: a name of a class or a module, a function's defaults, or its cache."""
+    value = vars(owner)[key]
+    if isinstance(value, CACHED):
+        return "cache"
+    return "default" if defaults(value) else "class" if isinstance(owner, type) else "module"
+
+
 def leaves(parts: State, depth: int = MOST_LEVELS) -> Iterator[tuple[State, str]]:
     """Yield the parts that are data, those of callables and objects included."""
     for name in list(parts.places)[:MOST_PARTS]:

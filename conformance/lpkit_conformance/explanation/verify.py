@@ -23,7 +23,7 @@ from lpkit_conformance.explanation.findings import (
     readers_of,
     settings_of,
 )
-from lpkit_conformance.explanation.hazards import SHORT, Hazard, fix_for, fix_for_exception, hazards
+from lpkit_conformance.explanation.hazards import SHORT, Hazard, fix_for, fix_for_exception, hazards, without
 from lpkit_conformance.explanation.picture import record_frames
 from lpkit_conformance.explanation.row_values import first_apart
 from lpkit_conformance.explanation.steps import RequestRow, rows_of
@@ -186,7 +186,8 @@ def _evidence(subject: Subject, small: Program, trouble: Trouble, make_host: Mak
         if trouble.method == "apply" and (state := find_raising(subject, small.ops, small.max_num_seqs, make_host)):
             where = {**finding.where, "raised in": finding.location.rpartition("/")[2]}
             line = state.line or finding.location
-            finding = replace(finding, where=where, cause=state.cause(""), fix="", location=line, state=state.name)
+            made = fix("derived").replace("{name}", state.name) if state.table else ""
+            finding = replace(finding, where=where, cause=state.cause(""), fix=made, location=line, state=state.name)
     else:
         differs = (trouble.step, trouble.request)
         finding = departure(trouble, {"program": small.name}, operations)
@@ -216,8 +217,15 @@ def _fix(subject: Subject, small: Program, finding: Finding, trouble: Trouble, h
     if not _alike(trouble, _outcome(subject, small, default_host, small.ops)):
         return "" if finding.exception else fix(hazard or "alone", readers[0])
     held = hazards(small.ops, subject.setup.interface, small.max_num_seqs)
+    held -= {
+        name for name, ops in without(small.ops).items() if _alike(trouble, _outcome(subject, small, default_host, ops))
+    }
     unread = finding.exception and not finding.state
-    return fix_for_exception(small.ops, held, hazard) if unread else fix_for(held, hazard, readers)
+    return (
+        fix_for_exception(small.ops, held, hazard, finding.where["method"])
+        if unread
+        else fix_for(held, hazard, readers)
+    )
 
 
 def scenario_of(subject: Subject, program: Program, make_host: MakeHost) -> dict[str, Any]:

@@ -91,6 +91,24 @@ def test_a_fix_is_for_its_reader_and_the_line_is_the_statement_or_the_books(
         assert finding.location == (method_location(plugin, line) if line.isidentifier() else line_with(plugin, line))
 
 
+@pytest.mark.parametrize(
+    ("identity", "code", "key"),
+    [
+        ("adapter-ExampleLP105", "LP105", "popped"),
+        ("v1-ClassState", "LP108", "class"),
+        ("v1-CountsInADefault", "LP108", "default"),
+        ("adapter-TakesNext", "LP303", "consumes"),
+        ("v1-HalfPrecision", "LP306", "held"),
+        ("portable-ExampleLP604", "LP604", "hash"),
+        ("adapter-OrderOfWords", "LP604", "order"),
+    ],
+)
+def test_the_line_at_fault_tells_which_of_a_checks_causes_it_is(identity: str, code: str, key: str) -> None:
+    _, finding = found(identity, code)
+    assert finding.fix.partition("`")[0] == fix(key, code).partition("`")[0]
+    assert cause(key, code).partition("`")[2].partition("`")[2].partition("{")[0] in finding.cause
+
+
 def test_a_seed_of_all_is_named_and_not_the_draw_behind_it() -> None:
     plugin, finding = found("portable-ExampleLP602", "LP602", "v1")
     assert finding.location == line_with(plugin, "torch.manual_seed(0)")

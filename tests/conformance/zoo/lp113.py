@@ -95,3 +95,24 @@ class MakesTrueCallables(VllmsAdapter):
     def new_req_logits_processor(self, params: Any) -> Any:
         bias = self.read(params)
         return None if bias is None else TrueWithALength(bias)
+
+
+@defect(
+    "LP113",
+    "accepts numbers that its column does not hold",
+    case={"extra_args": {"small_seed": 5}},
+    fix="torch.int64",
+)
+class SmallColumn(lpkit.LogitsProcessor):
+    class Params(lpkit.Params, prefix="small_"):
+        seed: int
+
+    state = lpkit.column(torch.int32)
+
+    def admit(self, request: lpkit.Request[Params]) -> bool:
+        self.state[request.slot] = request.params.seed
+        return True
+
+    def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
+        ids = (3 + self.state[rows] % 7).unsqueeze(1).long()
+        logits[ids] = logits[ids] - 5.0

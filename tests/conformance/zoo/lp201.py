@@ -390,3 +390,12 @@ class WeighsUpToItsLimit(LastMaxTokens):
         for row, (weights, outputs) in self.rows.items():
             logits[row, 5] += weights[len(outputs)]
         return logits
+
+
+@defect("LP201", "numbers its draws by the row and the size of the engine", fix="depend on `max_num_seqs`")
+class DrawsByRow(Dense):
+    history = "length"
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        number = rows.total_len * self.max_num_reqs + rows.index
+        return logits * (1 + self.amount[rows] * (number % 11) / 20).unsqueeze(1)

@@ -119,3 +119,15 @@ class SkipsCalls(Bias):
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         self.calls += 1
         return super().apply(logits) if self.calls % 40 else logits
+
+
+@defect("LP303", "takes the next of its amounts at each call", line="next(amounts", fix="values[len(output_ids)]")
+class TakesNext(Simple):
+    def make(self, amount: float, params: Any) -> Callable[..., torch.Tensor]:
+        amounts = iter([amount * n for n in range(40)])
+
+        def apply(output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
+            logits[5] += next(amounts, 0.0)
+            return logits
+
+        return apply

@@ -107,3 +107,23 @@ class OwnTemperature(Simple):
             return (logits - logits.max()) / (1 + spread / 50) * (1 + abs(amount) / 10)
 
         return apply
+
+
+@defect("LP306", "a type that does not hold each accepted number", case={"extra_args": {"bias": 1e5}}, fix="in float32")
+class HalfPrecision(V1Base):
+    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
+        super().__init__(vllm_config, device, is_pin_memory)
+        self.amounts = torch.zeros(vllm_config.scheduler_config.max_num_seqs, dtype=torch.float16, device=device)
+
+    @classmethod
+    def read(cls, params: Any) -> Any:
+        bias = (params.extra_args or {}).get("bias")
+        if bias is not None and (type(bias) not in (int, float) or not abs(bias) <= 1e6):
+            raise ValueError(f"bias must be a number of at most 1e6, not {bias!r}")
+        return bias
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, bias in self.rows.items():
+            self.amounts[row] = bias
+            logits[row, 3:9] += self.amounts[row]
+        return logits
