@@ -20,6 +20,7 @@ from lpkit_conformance.checks.lazily import (
     stand,
     torch,
 )
+from lpkit_conformance.checks.lp1_odd import invalid
 from lpkit_conformance.checks.lp3_contract import ContractCheck, adversarial
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.programs.generate import Arrive, Finish, Step
@@ -47,7 +48,7 @@ class LP401(ContractCheck):
     code, name, hosts = "LP401", "argmax-claim", (V1,)
     method = "is_argmax_invariant"
     prevented = "a processor of the sampling stage is given no greedy requests, so it may change the argmax."
-    requires = ("LP101", "LP301", "LP402", "LP104", "LP111")
+    requires = ("LP101", "LP301", "LP402", "LP104")
 
     def judge(self, subject: Subject, logits: torch.Tensor, again: stand.Apply) -> str | None:
         if not parts.drive(subject).invariant:
@@ -74,7 +75,7 @@ class LP401(ContractCheck):
         note = super().run(subject)
         for served in () if _declines_greedy(subject) else odd_arguments.odd_served(subject):
             for before, after in served.rows:
-                if after[before.argmax()] != after.max():
+                if after[before.argmax()] != after.max() and not invalid(before, after):  # LP111 judges those
                     raise Failed(
                         f"is_argmax_invariant() is True, but with {served.argument} the argmax changed",
                         {"argument": served.argument},
