@@ -26,6 +26,8 @@ def read(kind: str, text: str, error: BaseException | None = None) -> tuple[str,
         kind = "prompt first"
     elif "assign a NoneType" in text:
         kind = "returned None"
+    elif kind == "TypeError" and "takes 2 positional arguments but 3 " in text:
+        kind = "three counted"
     elif kind in ("AttributeError", "TypeError") and "NoneType" in text:
         kind = "None"
     elif kind == "IndexError" and error is not None and (entries := _beyond(error)):

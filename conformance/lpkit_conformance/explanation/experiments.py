@@ -86,6 +86,11 @@ class Reproduction:
         return hazards(self.ops, self.interface, self.program.max_num_seqs)
 
     @property
+    def uses(self) -> bool:
+        """True if the request whose row differs uses the plugin."""
+        return any(isinstance(op, Arrive) and op.request == self.request and op.variant is not None for op in self.ops)
+
+    @property
     def mixes(self) -> bool:
         """True if other requests' values may be taken for the row's own: no state of a row is known to hold them."""
         culprit, apart = self.culprit, self.apart
@@ -144,9 +149,8 @@ def _optional(case: Reproduction) -> bool:
     culprit = case.culprit
     if not culprit or not culprit.wrote or "replace" not in case.hazards or case.hazards & {"swap", "move"}:
         return False
-    uses = any(isinstance(op, Arrive) and (op.request, op.variant is None) == (case.request, False) for op in case.ops)
     test = culprit.wrote.text.strip()
-    return uses and test.startswith(("if ", "elif ")) and culprit.name.partition("[")[0] not in test
+    return case.uses and test.startswith(("if ", "elif ")) and culprit.name.partition("[")[0] not in test
 
 
 FEWEST = 2
@@ -226,6 +230,12 @@ EXPERIMENTS: Final = (
         applies=lambda case: case.mixes and case.apart and case.apart.mixes,
     ),
     Experiment(
+        cause="stored",
+        fix="stored",
+        applies=lambda case: case.mixes and case.apart and case.apart.kind == "way",
+        change=lambda case: _equal_and(case, case.request, exchanged(case.ops, case.request, 0)),
+    ),
+    Experiment(
         cause="first",
         fix="single",
         applies=lambda case: case.mixes,
@@ -282,7 +292,7 @@ def blamed(case: Reproduction, passes: Callable[[Reproduction], bool]) -> Findin
     line, state = proven.blames(case) if proven else ("", "")
     causes = []
     apart = case.apart
-    if apart is not None and apart.kind == "asked" and not (culprit and "[" in culprit.name):
+    if apart is not None and apart.kind == "asked" and case.uses and not (culprit and "[" in culprit.name):
         line, causes = apart.line, [apart.cause]
         finding = replace(finding, state=apart.name, fix=advice.fix("cache").replace("{name}", apart.name))
     elif culprit is not None:
@@ -290,13 +300,18 @@ def blamed(case: Reproduction, passes: Callable[[Reproduction], bool]) -> Findin
         if not (proven and proven.alone):
             causes.append(culprit.cause(finding.where["request"]))
         finding = replace(finding, state=culprit.name)
-        single = culprit.common and bool(culprit.holder or (proven and proven.fix == "single"))
+        changed = case.hazards & (CHANGES | RETURNS | {"idle", "alone"})
+        single = culprit.common and (culprit.holder or (proven and proven.fix == "single"))
+        single = single or (culprit.common and not culprit.table and not changed and not culprit.how)
         first = culprit.how == "carried" or (single and proven and proven.cause == "first")
         key = "optional" if _optional(case) else "cache" if first else "common" if single else ""
+        if culprit.unwritten and not changed:
+            key = "unwritten"
+            causes.append(advice.cause(key))
         key = "derived" if culprit.table and case.hazards & CHANGES and case.style == "raw" else key
         if key:
             finding = replace(finding, fix=advice.fix(key, *readers).replace("{name}", culprit.name))
-    elif apart is not None:
+    elif apart is not None and (case.uses or apart.kind != "asked"):
         line, causes = line or apart.line, [apart.cause]
         finding = replace(finding, state=apart.name if apart.kind in ("read", "held") else "")
         if apart.kind == "held":

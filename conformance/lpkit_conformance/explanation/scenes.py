@@ -66,6 +66,7 @@ class Culprit:
         holder: the request that it belongs to; empty if no other request's value is the same.
         common: True if it is one value for all requests.
         table: True if it is a list or an array for all requests.
+        unwritten: True if it is an entry that is as the constructor left it.
         how: key of the cause, if it is not the value that is wrong: an earlier step left it (``kept``), an exception
             goes with it (``raised``), or it goes from one request to another (``carried``).
         wrote: the line of the last write to it, or of the branch that did not write; None if unknown.
@@ -83,6 +84,7 @@ class Culprit:
     reported: Line | None = None
     others: tuple[str, ...] = ()
     table: bool = False
+    unwritten: bool = False
 
     @property
     def line(self) -> str:
@@ -94,7 +96,9 @@ class Culprit:
         value = f"{self.value}, {held}" if self.value else held
         key = "missing" if self.value == ABSENT else "left" if self.own == ABSENT else "held"
         key = "shared" if self.value and self.value == self.own else key
-        key = "raised" if self.how == "raised" else "together" if self.others else self.how or key
+        both = "both" if self.holder else "together"
+        key = "raised" if self.how == "raised" else both if self.others else self.how or key
+        value = held if key == "both" else value
         own = f", {self.own}," if self.own else ""
         texts = {"name": "` and `".join((self.name, *self.others)), "value": value, "own": own, "request": request}
         return advice.cause(key, "culprit").format(**texts)
@@ -202,12 +206,15 @@ class Scene:
             wrong = self._parts(host.driver.processor, outer).get(name)
             right = self._own(host, outer).get(name)
             kept = vars(host.driver.processor).get(name.removeprefix("self."), MISSING)
-            mine = len(path) == 1 or (path[0] == CALLABLES + ENTRY and kept is wrong)
+            mine = "[" not in "".join(path) or (name.startswith("self.") and kept is wrong)
             common = mine and ENTRY not in name and not isinstance(wrong, dict)
             shown = name.replace(ENTRY, f"[{self._place(host.driver.processor)}]")
             holder = self._holder(host, path, wrong, right)
-            table = common and isinstance(wrong, torch.Tensor | np.ndarray | list | tuple)
-            found.append(Culprit(shown, *short_texts(wrong, right), holder, common, self.how, table=table))
+            arrays = wrong if isinstance(wrong, tuple) else [wrong]
+            table = common and any(isinstance(part, torch.Tensor | np.ndarray | list) for part in arrays)
+            texts = short_texts(wrong, right)
+            unwritten = ENTRY in name and not holder and self._is_first(host, path, wrong)
+            found.append(Culprit(shown, *texts, holder, common, self.how, table=table, unwritten=unwritten))
 
         self._row_right(look)
         until = self.point if isinstance(self.point, Line) else None
@@ -222,6 +229,12 @@ class Scene:
 
         self._row_right(lambda host: None, around)
         return replace(found[-1], wrote=writes.line, reported=writes.reported)
+
+    def _is_first(self, host: Host, path: Path, wrong: Any) -> bool:
+        """True if a value is what it is in an instance that has had no requests."""
+        with self.subject.as_imported():
+            untouched = self.make_host(self.subject, self.size).driver.processor
+            return same(wrong, self._parts(untouched, path[:-1], host.driver.processor).get(path[-1]))
 
     def _right_with(self, path: Path, names: Sequence[str]) -> bool:
         def set_back(host: Host) -> None:

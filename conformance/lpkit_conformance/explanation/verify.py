@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
@@ -33,7 +34,7 @@ from lpkit_conformance.hosts.v2 import Manner
 from lpkit_conformance.programs import shrink
 from lpkit_conformance.programs.as_json import program_to_json
 from lpkit_conformance.programs.as_text import collapse
-from lpkit_conformance.programs.generate import Arrive, Op, Program
+from lpkit_conformance.programs.generate import Arrive, Op, Program, Speculate
 from lpkit_conformance.results import Failed, Finding, NeverActive
 from lpkit_conformance.subject.subject import Subject
 
@@ -181,6 +182,8 @@ def _evidence(subject: Subject, small: Program, trouble: Trouble, make_host: Mak
     rows: list[RequestRow] = []
     if isinstance(trouble, PluginError):
         finding = raised(subject.plugin.cls, trouble, operations)
+        if any(isinstance(op, Speculate) for op in small.ops) and re.search("shape|size of tensor", trouble.summary):
+            finding = replace(finding, cause=cause("more rows", "exception"), fix=fix("drafts", *readers_of(subject)))
         if not trouble.location:
             finding = replace(finding, location=at_fault(subject, trouble.method))
         if trouble.method == "apply" and (state := find_raising(subject, small.ops, small.max_num_seqs, make_host)):

@@ -49,3 +49,8 @@ def test_an_exceptions_cause_names_what_the_line_found(call: Callable[[], Any], 
     assert bool(line) is ("output_ids" in cause)  # of the condition that let the index through
     assert found.startswith(cause)
     assert bool(found) is bool(cause)
+
+
+def test_a_callable_with_three_parameters_is_told_how_vllm_counts() -> None:
+    cause, fix, _ = read("TypeError", "soften() takes 2 positional arguments but 3 were given")
+    assert "keyword-only" in cause and "functools.partial" in fix

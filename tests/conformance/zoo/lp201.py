@@ -10,7 +10,7 @@ import torch
 from lpkit.v1 import BatchUpdate
 
 from zoo.arguments import INF, REPETITION, number, token, tokens
-from zoo.bases import Dense, Relative, Simple
+from zoo.bases import Boost, Dense, Relative, Simple
 from zoo.correct.portable import PortableRepetition
 from zoo.correct.portable_odd import Between, Chance
 from zoo.correct.v1 import Bias, DenseMinP, V1Base
@@ -390,6 +390,51 @@ class WeighsUpToItsLimit(LastMaxTokens):
         for row, (weights, outputs) in self.rows.items():
             logits[row, 5] += weights[len(outputs)]
         return logits
+
+
+@defect("LP201", "curves are known by the sign of their amount", fix="let the key", line="if curve is None")
+class CurvesBySign(Dense):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.curves: dict[bool, float] = {}
+
+    def admit(self, request: lpkit.Request) -> bool:
+        curve = self.curves.get(request.params.amount > 0)
+        if curve is None:
+            curve = self.curves[request.params.amount > 0] = 2 * request.params.amount
+        self.amount[request.slot] = curve
+        return True
+
+
+@defect("LP201", "keeps one staged value of those that come in a step", fix="keep one for each slot")
+class LastStaged(Boost):
+    staged: tuple[int, float] | None = None
+
+    def add_request(self, req_idx: int, params: Any) -> bool:
+        amount = self.read(params)
+        self.staged = (req_idx, amount or 0.0)
+        return amount is not None
+
+    def apply_staged_writes(self) -> None:
+        if self.staged is not None:
+            self.on_device[self.staged[0]] = self.staged[1]
+            self.staged = None
+
+
+@defect("LP201", "sends one of the values that come in a step", fix="when several come in one step")
+class SendsOne(Boost):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.new: list[int] = []
+
+    def add_request(self, req_idx: int, params: Any) -> bool:
+        self.new.append(req_idx)
+        return super().add_request(req_idx, params)
+
+    def apply_staged_writes(self) -> None:
+        for slot in self.new[:1]:
+            self.on_device[slot] = self.values[slot]
+        self.new.clear()
 
 
 @defect("LP201", "numbers its draws by the row and the size of the engine", fix="depend on `max_num_seqs`")
