@@ -232,7 +232,9 @@ EXPERIMENTS: Final = (
     Experiment(
         cause="stored",
         fix="stored",
-        applies=lambda case: case.mixes and case.apart and case.apart.kind == "way",
+        applies=lambda case: (
+            case.culprit.holder and not case.culprit.common if case.culprit else case.apart and case.apart.kind == "way"
+        ),
         change=lambda case: _equal_and(case, case.request, exchanged(case.ops, case.request, 0)),
     ),
     Experiment(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from functools import cache
 from types import FrameType
-from typing import Final
+from typing import Any, Final
 
 from lpkit_conformance.explanation.exceptions import only_looks
 from lpkit_conformance.instruments.author_lines import syntax_of
@@ -42,7 +42,7 @@ def over_rows(frame: FrameType, rows: int) -> str:
     """Return the call of a function's current statement that makes one value of all ``rows``; empty without one."""
     for call, operand in _mixing(frame.f_code.co_filename, frame.f_lineno):
         try:
-            value = eval(operand, frame.f_globals, frame.f_locals) if operand else None
+            value: Any = eval(operand, frame.f_globals, frame.f_locals) if operand else None
         except Exception:  # a name that the statement itself sets
             value = None
         ndim = getattr(value, "ndim", 2)

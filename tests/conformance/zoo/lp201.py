@@ -17,7 +17,7 @@ from zoo.correct.v1 import Bias, DenseMinP, V1Base
 from zoo.registry import defect, sound
 
 
-@defect("LP201", "a conversation is known by the beginning of its prompt")
+@defect("LP201", "a conversation is known by the beginning of its prompt", fix="let the key")
 class ByPrefix(Bias):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
