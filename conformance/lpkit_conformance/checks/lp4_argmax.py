@@ -36,8 +36,8 @@ class LP401(ContractCheck):
 
     After ``apply`` the token that had the largest logit still has it: ``y[argmax(x)] == max(y)``; and no token that had
     clearly less has caught up with it, as the first of equal tokens is chosen. The rows are random, tied, flat,
-    one-hot, mostly masked, huge and tiny. In further rows, the tokens that the plugin moves are just above or just below
-    the rest. The arguments are those of the cases, and the ends of what `validate_params` accepts.
+    one-hot, mostly masked, huge and tiny. In further rows, the tokens that the plugin moves are just above or below the
+    rest. The arguments are those of the cases, and the ends of what `validate_params` accepts.
 
     Why: V1 has chosen the tokens of greedy requests before such a processor runs, so a plugin that changes the
     argmax silently has no effect on them (vLLM #28617).
