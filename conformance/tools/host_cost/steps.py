@@ -59,10 +59,14 @@ def plugins(names: set[str] | None = None) -> Iterator[tuple[str, type, dict[str
         yield name, resolve_target(target), Case.parse(found.cases[0]).fields
 
 
+def _requests(batch: int) -> SteadyBatch:
+    with mock.patch.object(steady, "HEADROOM", 4096):
+        return SteadyBatch(batch, VOCAB, CONTEXT, 1.0, CPU)
+
+
 def of_plugin(name: str, cls: type, case: dict[str, Any], runner: str, batch: int) -> Step:
     """Return a plugin's step; all requests use the plugin."""
-    with mock.patch.object(steady, "HEADROOM", 4096):
-        requests = SteadyBatch(batch, VOCAB, CONTEXT, 1.0, CPU)
+    requests = _requests(batch)
     candidate: Any = parts_of(runner).candidate("plugin", cls, Parameters(case), CPU)
     with buffers_on(CPU):
         candidate.prepare(requests, requests.change())
@@ -114,7 +118,7 @@ def vllms_own(name: str, batch: int) -> Iterator[Step]:
     package = "vllm.v1.worker.gpu.sample."
     kernels = {name: reload(import_module(package + name)) for name in ("min_p", "penalties", "logit_bias")}
     params = vllm.sampling_params.SamplingParams(**COUNTERPARTS[name])
-    requests = SteadyBatch(batch, VOCAB, CONTEXT, 1.0, CPU)
+    requests = _requests(batch)
     requests.change()
     logits, states = torch.zeros(batch, VOCAB), requests.slots.state
     context: Any = None
@@ -156,7 +160,8 @@ def vllms_own(name: str, batch: int) -> Iterator[Step]:
         processor.update_state(None)
         processor.apply(few)
 
-    yield Step(name, "v1", batch, True, lambda: None, on_v1, processor)
+    # What the engine does between two steps, for ours and for theirs: without it, the caches still hold the last step.
+    yield Step(name, "v1", batch, True, requests.advance, on_v1, processor)
 
 
 def steps(names: set[str] | None, batches: tuple[int, ...]) -> Iterator[Step]:

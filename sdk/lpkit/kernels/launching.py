@@ -133,10 +133,10 @@ def recorded() -> Iterator[list[Launch]]:
         _thread.recording = None
 
 
-def place() -> tuple[int, int]:
-    """Return the current device and stream. A plan is for one stream, because its steps use the same memory."""
+def place() -> Callable[[], tuple[int, int]]:
+    """Return what tells the current device and stream. A plan is for one stream: its steps use the same memory."""
     driver = _driver()
-    return (0, 0) if driver is None else driver.place()
+    return (lambda: (0, 0)) if driver is None else driver.place
 
 
 class LaunchPlan:
@@ -192,10 +192,10 @@ class LaunchPlan:
                 args = [tensors[moved[at]] if at in moved else arg for at, arg in enumerate(item.args)]
                 item.kernel[item.grid](*args, **item.options)
             return
-        cells, given = self._cells, self._given
+        given = self._given
         for number, tensor in enumerate(tensors):
             if tensor is not given[number]:
-                cells[number].value = tensor.data_ptr()
+                self._cells[number].value = tensor.data_ptr()
                 given[number] = tensor
         given[0] = None  # the logits of a step are not kept
         driver.launch(self._bound)
@@ -255,7 +255,9 @@ class _CudaDriver:
         self._device: Callable[[], int] = active.get_current_device
         self._stream: Callable[[int], int] = active.get_current_stream
         self._runtime = runtime
-        self._hooks = runtime.launch_enter_hook, runtime.launch_exit_hook
+        self._enter, self._leave = runtime.launch_enter_hook, runtime.launch_exit_hook
+        # Triton's lists of hooks, to which hooks are added; without them, Triton launches everything.
+        self._calls = getattr(self._enter, "calls", [None]), getattr(self._leave, "calls", [None]), _observers
         self._call = ctypes.CDLL("libcuda.so.1").cuLaunchKernelEx
 
     def place(self) -> tuple[int, int]:
@@ -264,11 +266,10 @@ class _CudaDriver:
 
     def watched(self) -> bool:
         """True if a hook, or an observer of Triton's functions, wants to see launches."""
-        enter, leave = self._hooks
         runtime = self._runtime
-        if runtime.launch_enter_hook is not enter or runtime.launch_exit_hook is not leave:
+        if runtime.launch_enter_hook is not self._enter or runtime.launch_exit_hook is not self._leave:
             return True
-        return bool(getattr(enter, "calls", True) or getattr(leave, "calls", True) or _observers)
+        return any(self._calls)
 
     def launch(self, bounds: Iterable[_Bound]) -> None:
         """Launch with the present values of the cells.

@@ -120,8 +120,8 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
         return self.stage == "sampling"
 
     def update_state(self, batch_update: v1.BatchUpdate | None) -> None:
-        assert self._v1 is not None
-        self._v1.update(batch_update)
+        if batch_update is not None:
+            self._binding.update(batch_update)
 
     def add_request(self, req_idx: int, sampling_params: SamplingParams) -> bool:
         assert self._v2 is not None

@@ -64,9 +64,11 @@ class BySlot:
         self._calls: list[tuple[str, tuple[torch.Tensor | None, ...], bool]] = []  # the last: it reads histories
         self._pairs: int | None = None
         self.reads_texts = False
-        self._read: list[Any] = []
+        self._read: list[tuple[Any, str]] = []  # columns, and what of them the step depends on
+        self._found: list[Any] = []  # and what that was
         self._plans: dict[Any, LaunchPlan] = {}
         self._last: tuple[tuple[Any, ...], Any] = (), None  # the plan of the last step, and its key
+        self._place = place()
         self._held: torch.Tensor | None = None  # memory of the last step's histories
 
     def rehearse(self, on_v2: bool) -> None:
@@ -86,13 +88,17 @@ class BySlot:
         version = self._admission.arena.version
         if version != self._version:
             self._version = version
-            self._calls = self._record()
-            own = self._admission.own.all
-            read = [(name, *map(memory_of, (own, *columns))) for name, columns, _ in self._calls]
-            if read != self._read:  # a plan reads columns where they were when it was made
-                self._read = read
+            if not self._read or self._now() != self._found:
+                self._calls = self._record()
+                self._found = self._now()
+                # Plans read columns where they were.
                 self._forget()
         return bool(self._calls)
+
+    def _now(self) -> list[Any]:
+        """Return what the step depends on: where columns are, and which are used."""
+        found = [getattr(column, name) for column, name in self._read]
+        return [item if isinstance(item, bool) else memory_of(item) for item in found]
 
     def _forget(self) -> None:
         """Drop all plans: memory that they read was laid out anew."""
@@ -110,7 +116,7 @@ class BySlot:
         shape = logits.shape
         if logits.requires_grad or slots.numel() < shape[0]:
             return False
-        key: tuple[Any, ...] = (shape, logits.stride(), logits.dtype, logits.data_ptr() & 15, place())
+        key: tuple[Any, ...] = (shape, logits.stride(), logits.dtype, logits.data_ptr() & 15, self._place())
         moving: tuple[torch.Tensor, ...] = (logits, slots)
         if texts is not None:
             if self._pairs is not None and texts.width * texts.outputs > self._pairs:
@@ -152,9 +158,11 @@ class BySlot:
         rule, condition = self._owner._condition or (self._owner, ())
         step = rule.edit if sparse else rule.process
         rows = StandInRows(self._owner.history, self._admission.temperature.all)
+        self._read = [(column, "all") for column in (self._admission.own, self._admission.temperature)]
+        self._read += [(self._admission.columns[name], "all") for name in condition]
         try:
             _check(step)
-            result = step(_Processor(self._processor), recorder, rows)
+            result = step(_Processor(self._processor, self._read), recorder, rows)
             if not recorder.made or result is not (None if sparse else recorder):
                 raise NotRecordableError("it does not return the logits of a kernel")
             calls, found = recorder.calls(rules())
@@ -184,19 +192,26 @@ def why_not_recorded(processor: Any) -> str | None:
 
 
 class _Processor:
-    """Stands for the processor: it has columns, methods and cached tensors, and cannot be written to."""
+    """Stands for the processor: it has columns, methods and cached tensors, and cannot be written to.
 
-    __slots__ = ("_processor",)
+    Args:
+        processor: the processor.
+        read: gets the columns and the processor, with what is read of them.
+    """
 
-    def __init__(self, processor: Any) -> None:
+    __slots__ = ("_processor", "_read")
+
+    def __init__(self, processor: Any, read: list[tuple[Any, str]]) -> None:
         self._processor = processor
+        self._read = read
 
     def __getattr__(self, name: str) -> Any:
         columns = self._processor._admission.columns
         if name in columns:
-            return _Column(columns[name])
+            return _Column(columns[name], self._read)
         method = inspect.getattr_static(type(self._processor), name, None)
         if isinstance(method, cached_property) and isinstance(made := getattr(self._processor, name), torch.Tensor):
+            self._read.append((self._processor, name))
             return Shared(made)
         if method is None:
             raise NotRecordableError(f"it reads {name}, which is no column")
@@ -207,24 +222,32 @@ class _Processor:
 class _Column:
     """Stands for a column."""
 
-    def __init__(self, column: Column) -> None:
+    def __init__(self, column: Column, read: list[tuple[Any, str]]) -> None:
         self._column = column
-        self.used = column.used
+        self._read = read
+
+    def _of(self, name: str) -> Any:
+        self._read.append((self._column, name))
+        return getattr(self._column, name)
+
+    @property
+    def used(self) -> Any:
+        return self._of("used")
 
     def __getitem__(self, rows: StandInRows) -> OfSlots:
         if isinstance(self._column, TokenSetColumn | PhrasesColumn):
             raise NotRecordableError("it reads a set as a mask, or phrases")
-        return OfSlots(self._column.all)
+        return OfSlots(self._of("all"))
 
     def at(self, rows: StandInRows, positions: Any) -> Any:
         return self[rows].at(positions)
 
     def contains(self, rows: StandInRows, ids: Any) -> Any:
         assert isinstance(self._column, TokenSetColumn)
-        return OfSlots(self._column.all).contains(OfSlots(self._column.set_of), ids)
+        return OfSlots(self._of("all")).contains(OfSlots(self._of("set_of")), ids)
 
     def keep_only_(self, logits: torch.Tensor, rows: StandInRows) -> torch.Tensor:
-        ids = self._column.short_lists if isinstance(self._column, TokenSetColumn) else None
+        ids = self._of("short_lists") if isinstance(self._column, TokenSetColumn) else None
         if ids is None:
             raise NotRecordableError("it keeps a long set")
         return kernels.keep_ids_(logits, OfSlots(ids))  # type: ignore[arg-type]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from array import array
 from collections.abc import Callable
 from operator import itemgetter
 from typing import TYPE_CHECKING
@@ -69,10 +70,8 @@ class V1Binding:
             self._history.leave(slot)
         self._retire(slot)
 
-    def update(self, update: BatchUpdate | None) -> None:
+    def update(self, update: BatchUpdate) -> None:
         """Follow the batch, and send column values of new requests."""
-        if update is None:
-            return
         if self._ledger.update(update, self._admission.admit):
             self._stale = True
             self._admission.flush()
@@ -93,10 +92,10 @@ class V1Binding:
                 self._warn()
             return slots, texts
         if self._by_row is None:
-            by_row = np.full(self._count, self._count, dtype=np.int64)
+            by_row = [self._count] * self._count
             for row, entry in self._own:
                 by_row[row] = entry.slot
-            self._by_row = sent(torch.from_numpy(by_row), self._device)
+            self._by_row = sent(torch.frombuffer(array("q", by_row), dtype=torch.int64), self._device)
         return self._by_row, None
 
     def rows(self, logits: torch.Tensor, _: object = None) -> Rows | None:

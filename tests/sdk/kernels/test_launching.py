@@ -47,7 +47,8 @@ class Driver(launching._CudaDriver):
     def __init__(self) -> None:
         hooks = SimpleNamespace(launch_enter_hook=SimpleNamespace(calls=[]), launch_exit_hook=SimpleNamespace(calls=[]))
         self._device, self._stream = (lambda: 1), (lambda device: STREAM * device)
-        self._runtime, self._hooks = hooks, (hooks.launch_enter_hook, hooks.launch_exit_hook)
+        self._runtime, self._enter, self._leave = hooks, hooks.launch_enter_hook, hooks.launch_exit_hook
+        self._calls = self._enter.calls, self._leave.calls, launching._observers
         self.configs: list[list[int]] = []
         self.error = 0
         self._call = self.launched  # type: ignore[assignment]
@@ -95,7 +96,7 @@ def test_the_driver_gets_addresses_numbers_grid_and_stream(driver: Driver) -> No
     assert (first.item(), second.item(), kept.item()) == (5.0, 2.5, 7.5)
     assert driver.configs == [[2, 3, 1, 128, 1, 1, 256, STREAM, 99, 5]] * 2, "two parameters are Triton's own"
     assert kernel.calls == 1
-    assert place() == (1, STREAM)
+    assert place()() == (1, STREAM)
 
 
 def test_each_run_has_the_addresses_of_its_tensors(driver: Driver) -> None:
