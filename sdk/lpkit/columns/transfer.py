@@ -7,7 +7,6 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 
 
@@ -46,22 +45,20 @@ class Outbox:
             self._pages = [self.device]
             if device.type != "cpu":
                 self._pages = [torch.zeros(2, count, dtype=torch.int64, pin_memory=cuda) for _ in range(PAGES)]
-        row: Any = ctypes.c_int64 * count
-        self._first = [np.frombuffer(row.from_address(page.data_ptr()), dtype=np.int64) for page in self._pages]
-        self._second = [row.from_address(page[1].data_ptr()) for page in self._pages]
+        row: Any = ctypes.c_int64 * (2 * count)
+        self._rows = [row.from_address(page.data_ptr()) for page in self._pages]
         event: Any = torch.cuda.Event
         self._copied = [event() for _ in self._pages] if cuda else []
-        self._pack = struct.Struct(f"{count}q").pack_into
+        self._pack = struct.Struct(f"={8 * count}s{count}q").pack_into
         self._number = 0
 
-    def send(self, first: np.ndarray[Any, Any], second: Sequence[int]) -> None:
-        """Send both rows. Waits only for the copy that was made :data:`PAGES` steps ago."""
+    def send(self, first: bytes, second: Sequence[int]) -> None:
+        """Send both rows, the first as its bytes. Waits only for the copy that was made :data:`PAGES` steps ago."""
         number = self._number = (self._number + 1) % len(self._pages)
-        page = self._pages[number]
         if self._copied:
             self._copied[number].synchronize()
-        self._first[number][...] = first
-        self._pack(self._second[number], 0, *second)  # faster than numpy, which looks at each number twice
+        self._pack(self._rows[number], 0, first, *second)  # faster than numpy, which looks at each number twice
+        page = self._pages[number]
         if page is not self.device:
             self.device.copy_(page, non_blocking=True)
             if self._copied:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping, Sequence
+from array import array
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import repeat, zip_longest
-from operator import getitem
+from itertools import chain, repeat, zip_longest
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,14 +33,21 @@ class AdmittedRequest:
 Own = Sequence[tuple[int, AdmittedRequest]]
 """Rows, and the admitted requests in them."""
 
-_NEWEST, _SECOND = repeat(-1), repeat(-2)
-_ONE = np.int64(1)
+AHEAD = 16
+"""Steps whose positions are made at once."""
+
+_STEPS = np.arange(AHEAD + 1)[:, np.newaxis]
+_NONE: list[int] = []  # the output of a row that is not followed
+_ZERO = repeat(0)
+Missing = tuple["array[int]", "array[int]", "array[int]"]
+"""Slots, positions and values of tokens that the device lacks."""
 
 
 class V1History:
     """Device copies of a processor's histories, one buffer row for each slot and one for nobody.
 
-    In the usual step each output grows by one token, which only the reader stores. Any other output is staged anew.
+    In the usual step each output grows by one token, which only the reader stores. An output that does so is followed,
+    by iterators over the engine's list; those of other rows are looked at in each step.
 
     Args:
         slots: how many requests can hold a slot.
@@ -60,19 +67,27 @@ class V1History:
         self._prompts = Table(slots + 1, 1, torch.int64, 0, device)
         self._staged: set[int] = set()  # slots whose prompts the device has
         self._outboxes: dict[int, Outbox] = {}  # by the number of rows
-        self._own: Own = ()
-        self._waiting: set[int] = set()  # rows whose history has a placeholder
+        self._sent = b""  # slots, as `_slots` has them
         self._shape = (0, 0, 0)  # rows, width and longest output of `_texts`
-        self._room = 0  # number of steps until a text or an output may be longer than `_texts` says
-        # By row, and then for no row. What has no output to follow has the idle one, which grows, too.
-        self._idle = [0]
-        self._entries: list[AdmittedRequest | None] = [None]
-        self._others = [0]  # rows without a request
-        self._unripe: set[int] = set()  # rows of requests that have the idle output
-        self._outputs = [self._idle]
-        self._newest = [0]
-        self._numbers = np.array([[-1], [1]])  # positions of the newest tokens, and lengths of the outputs
-        self._by_row: list[int] = []  # slots, as `_slots` has them
+        self._own: Own = ()
+        self._entries: list[AdmittedRequest | None] = []
+        # By row, and perhaps for more rows.
+        self._outputs: list[list[int]] = []  # followed
+        self._newest: list[Iterator[int]] = []  # yield the token of the step that comes
+        self._before: list[Iterator[int]] = []  # yield the token that was the newest
+        self._known: Sequence[int] = ()  # newest tokens of the last step
+        self._by_row = np.zeros(0, dtype=np.int64)  # slots
+        self._last = np.zeros(0, dtype=np.int64)  # positions of the newest tokens when they were written down
+        self._moves = np.zeros(0, dtype=np.int64)  # 1 for followed outputs
+        self._looked: set[int] = set()  # rows of requests that are not followed
+        self._waiting: set[int] = set()  # those among them whose history has a placeholder
+        self._length = 0  # of all followed outputs together, in the last step
+        # Since positions were written down: number of steps, and what each step sends.
+        self._step = self._steps = 0
+        self._positions = b""
+        self._tokens: tuple[Iterator[tuple[int, ...]], ...] = ()
+        self._followed: list[list[int]] = []
+        self._count = 0
 
     def leave(self, slot: int) -> None:
         """Forget a slot's history: its request left."""
@@ -89,109 +104,169 @@ class V1History:
             The slot of each row, int64 ``[rows]``, the histories, and the rows whose history is not complete, because
             it has an unrepaired placeholder: they have the slot of nobody.
         """
-        changed = self._own is not own or len(self._entries) != rows + 1
+        changed = self._own is not own or len(self._entries) != rows
         if changed:
             self._arrange(own, rows)
-        outputs, known = self._outputs, self._newest
-        self._idle.append(0)
-        self._numbers += _ONE
-        lengths, due = list(map(len, outputs)), self._numbers[1].tolist()
-        anew = dict.fromkeys(self._unripe, PLACEHOLDER)  # rows to look at, and their last tokens, if these are known
-        if lengths != due:
-            for row in [row for row, length in enumerate(lengths) if length != due[row]]:
-                anew[row], known[row], outputs[row] = known[row], 0, self._idle
-        newest = list(map(getitem, outputs, _NEWEST))
-        if self._keep and (PLACEHOLDER in newest or list(map(getitem, outputs, _SECOND)) != known):
-            for row, output in enumerate(outputs):
-                if output[-1] == PLACEHOLDER or output[-2] != known[row]:
-                    anew[row] = PLACEHOLDER
-        missing = self._look(anew, newest) if anew else ([], [], [])
-        if changed or anew or not self._room:
-            self._describe()
-        else:
-            self._room -= 1
-        if missing[0]:
-            slots, positions, tokens = sent(torch.from_numpy(np.array(missing)), self._device).unbind()
-            self._buffer[slots, positions] = tokens
-        self._newest = newest
-        self._outbox.send(self._numbers[0], newest)
+        rare = changed or self._looked or self._step == self._steps
+        tokens = None if rare else self._next()
+        if tokens is None:
+            tokens = self._looked_up(range(rows) if not rare else self._looked)
+        self._outbox.send(self._positions[8 * rows * self._step : 8 * rows * (self._step + 1)], tokens)
         return self._slots, self._texts, self._waiting
+
+    def _next(self) -> Sequence[int] | None:
+        """Return each row's newest token; None if a followed output did anything but gain one."""
+        grown = sum(map(len, self._followed)) - self._length
+        if grown != self._count:  # perhaps the same step again
+            seen = zip(self._outputs, self._known, strict=False)
+            same = not grown and all(output[-1] == token for output, token in seen if output)
+            return self._known if same else None
+        try:
+            before, tokens = map(next, self._tokens)
+        except StopIteration:
+            return None
+        if self._keep and (before != self._known or PLACEHOLDER in tokens):
+            return None
+        self._known = tokens
+        self._length += grown
+        self._step += 1
+        return tokens
+
+    def _looked_up(self, rows: Collection[int]) -> Sequence[int]:
+        """Look at rows before :meth:`_next`, or at all rows if an output surprises; send what the device lacks."""
+        missing = array("q"), array("q"), array("q")
+        if rows:
+            self._look(rows, missing)
+        self._describe()
+        tokens = self._next()
+        if tokens is None:
+            self._look(range(len(self._entries)), missing)
+            self._describe()
+            tokens = self._next()
+            assert tokens is not None
+        if missing[0]:
+            slots, positions, values = sent(torch.from_numpy(np.array(missing)), self._device).unbind()
+            self._buffer[slots, positions] = values
+        return tokens
+
+    def _write_down(self) -> None:
+        """Let positions be those of the last step."""
+        if self._step:
+            self._last += self._step * self._moves
+            self._step = 0
 
     def _arrange(self, own: Own, rows: int) -> None:
         """Give the batch other requests, or other rows."""
+        self._write_down()
         old, self._own = self._entries, own
-        new: list[AdmittedRequest | None] = [None] * (rows + 1)
+        new: list[AdmittedRequest | None] = [None] * rows
         for row, entry in own:
             new[row] = entry
-        others = [row for row, (was, wanted) in enumerate(zip_longest(old, new)) if was is not wanted]
-        before = {id(old[row]): row for row in others if row < len(old) and row not in self._unripe}
-        before[id(None)] = -1
-        known = [row if row < len(old) - 1 else -1 for row in range(rows)]
+        more = rows - len(self._outputs)
+        if more > 0:
+            self._outputs += [_NONE] * more
+            self._newest += [_ZERO] * more
+            self._before += [_ZERO] * more
+            self._by_row, self._last, self._moves = (
+                np.append(held, np.full(more, value))
+                for held, value in ((self._by_row, self._nobody), (self._last, -1), (self._moves, 0))
+            )
+        known = [*self._known, *repeat(0, rows)]
+        columns: tuple[Any, ...] = (
+            self._outputs, self._newest, self._before, known, self._by_row, self._last, self._moves
+        )  # fmt: skip
+        others = [row for row, pair in enumerate(zip_longest(old, new)) if pair[0] is not pair[1]]
+        nobodys = None, [_NONE, _ZERO, _ZERO, 0, self._nobody, -1, 0]
+        states: dict[int, tuple[AdmittedRequest, list[Any]]] = {}
         for row in others:
-            if row < rows:
-                known[row] = before.get(id(new[row]), -1)
-        known.append(-1)
-        self._outputs, self._newest = [self._outputs[row] for row in known], [self._newest[row] for row in known]
-        self._numbers = self._numbers[:, known]
-        entering = {row for row in others if row < rows and known[row] < 0 and new[row] is not None}
-        self._unripe = entering.union(self._unripe.difference(others))
-        self._entries, self._others = new, [row for row, entry in enumerate(new) if entry is None]
-        self._idle[:] = [0]  # no longer than the others
-        self._numbers[:, [*self._others, *self._unripe]] = [[-1], [1]]
+            was = old[row] if row < len(old) else None
+            if was is not None:
+                states[id(was)] = was, [column[row] for column in columns]
+        for row in others:
+            _, values = states.pop(id(new[row]) if row < rows else 0, nobodys)
+            for column, value in zip(columns, values, strict=True):
+                column[row] = value
+        for left, (*_, last, moves) in states.values():
+            if moves:
+                self._length -= int(last) + 1 - len(left.prompt_ids or ())
+        self._entries, self._known = new, tuple(known[:rows])
+        self._looked = {row for row in self._looked.union(others) if row < rows and new[row] and not self._moves[row]}
+        self._waiting = set()
 
-    def _look(self, anew: Mapping[int, int], newest: list[int]) -> tuple[list[int], list[int], list[int]]:
-        """Follow outputs that did anything but gain a token; return slots, positions and values of tokens to stage."""
-        slots: list[int] = []
-        positions: list[int] = []
-        values: list[int] = []
-        last, lengths = self._numbers
-        last[self._others] = -1
-        self._unripe, self._waiting = set(), set()
-        for row, known in anew.items():
+    def _look(self, rows: Collection[int], missing: Missing) -> None:
+        """Look at the outputs of rows, before the batch's newest tokens are read."""
+        self._write_down()
+        last, moves, known = self._last, self._moves, [*self._known]
+        self._looked, self._waiting = set(), set()
+        grew = sum(map(len, self._followed)) != self._length
+        for row in rows:
             entry = self._entries[row]
-            assert entry is not None
-            slot, prompt, output = entry.slot, entry.prompt_ids or [], entry.output_ids
-            again = known != PLACEHOLDER and len(output) == lengths[row] - 1  # in the same step
-            if again and output[-1] == known:
-                self._numbers[:, row] -= _ONE
-                self._outputs[row], newest[row] = output, known
+            if entry is None:
                 continue
-            waits = self._keep and PLACEHOLDER in output
-            if waits or not output:
-                self._unripe.add(row)
-                self._outputs[row], newest[row], self._numbers[:, row] = self._idle, 0, (-1, len(self._idle))
-            else:
-                self._outputs[row], newest[row], lengths[row] = output, output[-1], len(output)
+            slot, prompt, output = entry.slot, entry.prompt_ids or [], entry.output_ids
+            if moves[row]:
+                self._length -= int(last[row]) + 1 - len(prompt)
+            position = len(prompt) + len(output) - 1
+            newest = [*prompt[-2:], *output[-2:]][-2:]
+            since = position - int(last[row]) if last[row] >= 0 else -1
+            same = not self._keep or (
+                newest[-1 - since : len(newest) - since] == [known[row]] and PLACEHOLDER not in newest
+            )
+            waits = False
+            if since not in (0, 1) or not same:
+                waits, since = self._keep and PLACEHOLDER in output, -1
+                if not waits:
+                    self._stage(entry, missing)
             if waits:
                 self._waiting.add(row)
-                continue
-            last[row] = len(prompt) + len(output) - 1
-            first = len(prompt)
-            if slot not in self._staged:
-                self._staged.add(slot)
-                self._prompts.write(slot, [first])
-                first = 0
-            if self._keep:
-                new = [*prompt, *output] if not first else output
-                slots += [slot] * len(new)
-                positions += range(first, first + len(new))
-                values += new
-                newest[row] = (output or prompt or (0,))[-1]
-        return slots, positions, values
+                position = -1
+            # An output that does not grow with the others is not followed.
+            follows = bool(output) and not waits and (since != 0 or (moves[row] and not grew))
+            self._by_row[row] = self._nobody if waits else slot
+            moves[row] = follows
+            last[row] = position - follows
+            known[row] = newest[-1 - follows] if follows < len(newest) and not waits else 0
+            if follows:
+                self._length += len(output) - 1
+                self._outputs[row] = output
+                self._newest[row] = _from(output, 1)
+                self._before[row] = _from(output, 2) if len(output) > 1 else chain((known[row],), output)
+            else:
+                self._looked.add(row)
+                self._outputs[row] = _NONE
+                self._before[row] = self._newest[row] = repeat(known[row])
+        self._known = tuple(known)
+
+    def _stage(self, entry: AdmittedRequest, missing: Missing) -> None:
+        """Add what the device may lack of a request's tokens."""
+        first, new = len(entry.prompt_ids or ()), entry.output_ids
+        if entry.slot not in self._staged:
+            self._staged.add(entry.slot)
+            self._prompts.write(entry.slot, [first])
+            first, new = 0, [*(entry.prompt_ids or ()), *new]
+        if self._keep:
+            missing[0].extend(repeat(entry.slot, len(new)))
+            missing[1].extend(range(first, first + len(new)))
+            missing[2].extend(new)
 
     def _describe(self) -> None:
-        """Make what the batch returns, for its number of rows and the longest of its texts."""
+        """Make what the next steps return and send, for the number of rows and the longest of their texts."""
+        self._write_down()
         rows = len(self._entries)
-        longest, most = self._numbers.max(1).tolist()
-        most = min(most, longest + 1)  # the idle output may be longer
-        width = padded(longest + 1, SHORTEST) if self._keep else 0
+        slots, moves = self._by_row[:rows], self._moves[:rows]
+        last = self._last[:rows] + moves  # in the step that comes
+        self._followed = self._outputs[:rows]
+        self._count = int(moves.sum())
+        self._tokens = zip(*self._before[:rows], strict=False), zip(*self._newest[:rows], strict=False)
+        longest = int(last.max()) + 1
+        most = int((last - self._prompts.host[slots, 0]).max()) + 1
+        width = padded(longest, SHORTEST) if self._keep else 0
         shape = rows, width, min(width, padded(most, SHORTEST))
-        self._room = min(width - 1 - longest, shape[2] - most) if self._keep else sys.maxsize
-        slots = [self._nobody if entry is None else entry.slot for entry in self._entries[:-1]]
-        for row in self._waiting:
-            slots[row] = self._nobody
-        if slots != self._by_row:
-            self._by_row, self._slots = slots, sent(torch.from_numpy(np.array(slots)), self._device)
+        self._steps = min(AHEAD, 1 + min(width - longest, shape[2] - most)) if self._keep else AHEAD
+        self._positions = (self._last[:rows] + _STEPS[: self._steps + 1] * moves).tobytes()
+        if (by_row := slots.tobytes()) != self._sent:
+            self._sent = by_row
+            self._slots = sent(torch.from_numpy(slots.copy()), self._device)
         self._prompts.flush()
         if shape == self._shape:
             return
@@ -205,7 +280,14 @@ class V1History:
         if rows not in self._outboxes:
             self._outboxes[rows] = Outbox(rows, self._device)
         self._outbox = self._outboxes[rows]
-        lasts, tokens = self._outbox.device[:, :-1].unbind()
+        lasts, tokens = self._outbox.device.unbind()
         drafts, kind = (tokens, 2) if self._keep else (lasts, 0)
         prompts = self._prompts.device.view(-1)
         self._texts = SlotHistories(self._buffer, prompts, lasts, drafts, lasts, *shape[1:], kind)
+
+
+def _from(output: list[int], behind: int) -> Iterator[int]:
+    """Return an iterator over a list, also over what it gains, that is so many elements before its end."""
+    found: Any = iter(output)
+    found.__setstate__(len(output) - behind)
+    return found  # type: ignore[no-any-return]

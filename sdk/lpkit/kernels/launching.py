@@ -256,7 +256,7 @@ class _CudaDriver:
         self._stream: Callable[[int], int] = active.get_current_stream
         self._runtime = runtime
         self._enter, self._leave = runtime.launch_enter_hook, runtime.launch_exit_hook
-        # Triton's lists of hooks, to which hooks are added; without them, Triton launches everything.
+        # To these lists hooks are added; where Triton has none, it launches everything.
         self._calls = getattr(self._enter, "calls", [None]), getattr(self._leave, "calls", [None]), _observers
         self._call = ctypes.CDLL("libcuda.so.1").cuLaunchKernelEx
 
@@ -266,10 +266,8 @@ class _CudaDriver:
 
     def watched(self) -> bool:
         """True if a hook, or an observer of Triton's functions, wants to see launches."""
-        runtime = self._runtime
-        if runtime.launch_enter_hook is not self._enter or runtime.launch_exit_hook is not self._leave:
-            return True
-        return any(self._calls)
+        now = self._runtime
+        return now.launch_enter_hook is not self._enter or now.launch_exit_hook is not self._leave or any(self._calls)
 
     def launch(self, bounds: Iterable[_Bound]) -> None:
         """Launch with the present values of the cells.

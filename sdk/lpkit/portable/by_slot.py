@@ -1,9 +1,9 @@
 """Edits a whole batch by slot, without the author's code: for classes whose step only calls kernels with columns.
 
-Whenever a column changed, ``process`` or ``edit`` is called once with stand-ins for the processor, the logits and the
-rows. If it only calls functions of :data:`lpkit.kernels.recording.BY_SLOT` with columns, or computes what one of
-:mod:`lpkit.portable.rules` does, each step repeats these calls, and the kernels find each row's values by its
-slot.
+``process`` or ``edit`` is called once with stand-ins for the processor, the logits and the rows, and again when columns
+move, or when the step asks if a column is used and the answer has changed. If it only calls functions of
+:data:`lpkit.kernels.recording.BY_SLOT` with columns, or computes what one of :mod:`lpkit.portable.rules` does, each
+step repeats these calls, and the kernels find each row's values by its slot.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class BySlot:
         self._pairs: int | None = None
         self.reads_texts = False
         self._read: list[tuple[Any, str]] = []  # columns, and what of them the step depends on
-        self._found: list[Any] = []  # and what that was
+        self._found: list[Any] = []  # what that was when the step was recorded
         self._plans: dict[Any, LaunchPlan] = {}
         self._last: tuple[tuple[Any, ...], Any] = (), None  # the plan of the last step, and its key
         self._place = place()
@@ -91,8 +91,7 @@ class BySlot:
             if not self._read or self._now() != self._found:
                 self._calls = self._record()
                 self._found = self._now()
-                # Plans read columns where they were.
-                self._forget()
+                self._forget()  # plans read columns where they were
         return bool(self._calls)
 
     def _now(self) -> list[Any]:
@@ -192,12 +191,8 @@ def why_not_recorded(processor: Any) -> str | None:
 
 
 class _Processor:
-    """Stands for the processor: it has columns, methods and cached tensors, and cannot be written to.
-
-    Args:
-        processor: the processor.
-        read: gets the columns and the processor, with what is read of them.
-    """
+    """Stands for the processor: it has columns, methods and cached tensors, and cannot be written to. What is read of
+    them goes into a list."""
 
     __slots__ = ("_processor", "_read")
 
@@ -230,9 +225,7 @@ class _Column:
         self._read.append((self._column, name))
         return getattr(self._column, name)
 
-    @property
-    def used(self) -> Any:
-        return self._of("used")
+    used = property(lambda self: self._of("used"))
 
     def __getitem__(self, rows: StandInRows) -> OfSlots:
         if isinstance(self._column, TokenSetColumn | PhrasesColumn):

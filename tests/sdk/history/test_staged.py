@@ -139,9 +139,11 @@ class TestBySlot:
                 output = entry.output_ids
                 if step == "shrinks":
                     del output[-2:]
+                if step == "other":  # another token in place of the newest
+                    output[-1] += 1
                 if step in ("grows", "shrinks"):
                     output += [len(output) + 9] * (1 if step == "grows" else 3)
-                elif step != "stays":
+                elif step not in ("stays", "other") and (step != "one stays" or entry.slot == 1):
                     output.append(PLACEHOLDER if step == "waits" else 4)
             count = len(ways)
             slots, texts, waiting = history.texts(own, 3)
@@ -165,7 +167,10 @@ class TestBySlot:
     def test_a_steady_step_reads_no_list(self, monkeypatch: pytest.MonkeyPatch) -> None:
         assert self.follow(["grows"] * 9, monkeypatch) == "s--------"  # also where a text outgrows 64 tokens
 
-    @pytest.mark.parametrize("event", ["stays", "waits", "shrinks"])
+    @pytest.mark.parametrize("event", ["one stays", "other", "waits", "shrinks"])
     def test_any_other_step_looks_again(self, event: str, monkeypatch: pytest.MonkeyPatch) -> None:
         ways = self.follow(["grows"] * 5 + [event] + ["grows"] * 3, monkeypatch)
         assert ways[5] == "s" and ways[-1] == "-"
+
+    def test_the_same_step_again_reads_no_list(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert self.follow(["grows"] * 5 + ["stays"] * 2 + ["grows"] * 3, monkeypatch) == "s---------"
