@@ -203,8 +203,14 @@ def _declined(subject: Subject, kind: str, error: BaseException, fix: str = "") 
         raised,
         cause=cause or "lpkit logs the exception and serves the request without the plugin",
         fix=fix or known,
-        location=location_of(error) or findings.own_line(subject.plugin.cls, "Params"),
+        location=location_of(error) or _column(subject, str(error)) or findings.own_line(subject.plugin.cls, "Params"),
     )
+
+
+def _column(subject: Subject, text: str) -> str:
+    """Return ``file:line`` of the column that an exception names; empty if it names none."""
+    name = text.removeprefix("column ").partition(":")[0]
+    return findings.declaration(subject.plugin.cls, name) if hasattr(subject.plugin.cls, name) else ""
 
 
 class LP114(Check):

@@ -15,7 +15,8 @@ from lpkit_conformance.activity.stand import Standing
 from lpkit_conformance.expectation.compare import Mismatch
 from lpkit_conformance.expectation.solo import fresh_batch, solo_runs
 from lpkit_conformance.explanation.changes import MakeHost
-from lpkit_conformance.explanation.scenes import REPORTS, Culprit, Scene, as_added, from_its_arrival, in_its_place
+from lpkit_conformance.explanation.instances import as_added, from_its_arrival, in_its_place
+from lpkit_conformance.explanation.scenes import Culprit, Scene
 from lpkit_conformance.explanation.state import State, leaves, same
 from lpkit_conformance.explanation.writes import Writes
 from lpkit_conformance.hosts import Host, Observation, PluginError
@@ -48,7 +49,7 @@ def find_culprit(
         if found := each.search():
             return each.source_of(found)
     several = sum(isinstance(op, Arrive) for op in ops) > 1
-    found = replace(scene, point=REPORTS, how="carried").search() if several else None
+    found = scene.carried() if several else None
     arrived = next((op for op in ops if isinstance(op, Arrive) and op.request == mismatch.request), None)
     if found or arrived is None or arrived.variant is None or arrived.twin_of:
         return found
@@ -74,12 +75,15 @@ def kept_state(
 def find_raising(subject: Subject, ops: Sequence[Op], max_num_seqs: int, make_host: MakeHost) -> Culprit | None:
     """Return the state for which ``apply`` raises in the last step, and a new instance with the same requests does not.
 
-    None if no state alone is at fault.
+    None if no state alone is at fault, or the instance cannot be made again.
     """
+    host: Host | None = None
     with contextlib.suppress(PluginError), subject.as_imported():
         host = make_host(subject, max_num_seqs)
         for _ in host.run(ops):
             pass
+    if host is None:
+        return None
     anyone = Mismatch(host.step, 0, "", 0, 0, 0.0, 0.0, {}, "")
     return Scene(subject, ops, max_num_seqs, anyone, make_host, as_added, lambda *_: None, how="raised").search()
 

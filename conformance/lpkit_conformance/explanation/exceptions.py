@@ -7,13 +7,17 @@ import builtins
 import contextlib
 import linecache
 import re
+import reprlib
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import FrameType
 from typing import Any
 
 from lpkit_conformance.explanation.advice import CAUSES, FIXES
-from lpkit_conformance.instruments.author_lines import is_authors
+from lpkit_conformance.instruments.author_lines import is_authors, syntax_of
+
+MOST_VALUES = 3
+"""Variables of a line that a cause names."""
 
 
 def read(kind: str, text: str, error: BaseException | None = None) -> tuple[str, str, str]:
@@ -21,7 +25,7 @@ def read(kind: str, text: str, error: BaseException | None = None) -> tuple[str,
 
     What is not known is empty.
     """
-    line = ""
+    line, values = "", _values(error) if error is not None else ""
     if error is not None and (line := _prompt_first(error)):
         kind = "prompt first"
     elif "assign a NoneType" in text:
@@ -30,8 +34,8 @@ def read(kind: str, text: str, error: BaseException | None = None) -> tuple[str,
         kind = "three counted"
     elif kind in ("AttributeError", "TypeError") and "NoneType" in text:
         kind = "None"
-    elif kind == "IndexError" and error is not None and (entries := _beyond(error)):
-        return f"{entries[0]}: {CAUSES['exception']['one beyond']}", FIXES["exception"]["one beyond"], entries[1]
+    elif kind == "IndexError" and error is not None and (before := _beyond(error)) is not None:
+        kind, line = "one beyond", before
     elif (found := re.search(r"index (\d+) is out of bounds for .* size (\d+)", text)) and found[1] == found[2]:
         kind = "one beyond"
     elif error is not None and (found := re.search(r"tensor a \((\d+)\) must match .*tensor b \((\d+)\)", text)):
@@ -40,7 +44,8 @@ def read(kind: str, text: str, error: BaseException | None = None) -> tuple[str,
         kind = "config field"
     elif (found := re.search(r"'(\w+)' object has no attribute", text)) and not hasattr(builtins, found[1]):
         kind = "missing attribute"
-    return CAUSES["exception"].get(kind, ""), FIXES["exception"].get(kind, ""), line
+    causes = "" if kind == "prompt first" else values, CAUSES["exception"].get(kind, "")
+    return "; ".join(filter(None, causes)), FIXES["exception"].get(kind, ""), line
 
 
 def _author_frames(error: BaseException) -> Iterator[tuple[FrameType, int]]:
@@ -50,20 +55,61 @@ def _author_frames(error: BaseException) -> Iterator[tuple[FrameType, int]]:
             yield frame, line
 
 
-def _beyond(error: BaseException) -> tuple[str, str] | None:
-    """Return the list that was asked for the entry right behind its last, and the condition before it; else None."""
-    from lpkit_conformance.explanation.writes import branches  # late: modules of checks load without torch
-
+def _values(error: BaseException) -> str:
+    """Return what the line at fault reads: an entry that is not there, else its plain variables and attributes."""
     with contextlib.suppress(Exception):  # no line, one of a longer statement, or names that it has changed since
         frame, number = next(_author_frames(error))
-        for node in ast.walk(parsed(frame.f_code.co_filename, number)):
-            if isinstance(node, ast.Subscript) and only_looks(node):
-                held, index = _value(node.value, frame), _value(node.slice, frame)
-                if isinstance(held, list | tuple) and index == len(held):
-                    name, at = ast.unparse(node.value), ast.unparse(node.slice)
-                    tests = [str(test) for test in branches(frame.f_code, number) if at in test.text]
-                    return f"`{name}` has {len(held)} entries, and `{at}` is {index}", tests[-1] if tests else ""
+        nodes = list(ast.walk(parsed(frame.f_code.co_filename, number)))
+        for name, at, held, index in _looked_up(nodes, frame):
+            if isinstance(held, dict) and index not in held:
+                return f"`{name}` has no entry {index!r}"
+            if isinstance(held, list | tuple) and not -len(held) <= index < len(held):
+                which = "the index" if at == str(index) else f"`{at}`"
+                return f"`{name}` has {len(held)} entr{'y' if len(held) == 1 else 'ies'}, and {which} is {index}"
+        read = {ast.unparse(node): _plain(node, frame) for node in nodes if isinstance(node, ast.Name | ast.Attribute)}
+        return " and ".join([f"`{name}` is {value}" for name, value in read.items() if value][:MOST_VALUES])
+    return ""
+
+
+def _beyond(error: BaseException) -> str | None:
+    """Return ``file:line`` of the condition that lets an index through which is the size; None for other indices.
+
+    It is empty if no condition around the line, or before it with a return, asks for the index.
+    """
+    with contextlib.suppress(Exception):  # as above
+        frame, number = next(_author_frames(error))
+        file, first = frame.f_code.co_filename, frame.f_code.co_firstlineno
+        for _, at, held, index in _looked_up(ast.walk(parsed(file, number)), frame):
+            if isinstance(held, list | tuple) and index == len(held):
+                tests = [
+                    node.lineno
+                    for node in ast.walk(syntax_of(file))
+                    if isinstance(node, ast.If) and first <= node.lineno < number and at in ast.unparse(node.test)
+                    if number <= (node.end_lineno or 0) or isinstance(node.body[-1], ast.Return | ast.Continue)
+                ]
+                return f"{file}:{max(tests)}" if tests else ""
     return None
+
+
+def _looked_up(nodes: Iterable[ast.AST], frame: FrameType) -> Iterator[tuple[str, str, Any, Any]]:
+    """Yield the texts and the values of what is looked up, and of the index."""
+    for node in nodes:
+        if isinstance(node, ast.Subscript) and only_looks(node):
+            with contextlib.suppress(Exception):  # of a variable of a comprehension, such as an outer one
+                yield (
+                    *(ast.unparse(node.value), ast.unparse(node.slice)),
+                    *(_value(node.value, frame), _value(node.slice, frame)),
+                )
+
+
+def _plain(node: ast.Name | ast.Attribute, frame: FrameType) -> str:
+    """Return the value of a variable or an attribute as a short text; empty unless it is plain data."""
+    if isinstance(node, ast.Name):
+        value = frame.f_locals.get(node.id, ...)
+    else:
+        owner = frame.f_locals.get(node.value.id) if isinstance(node.value, ast.Name) else None
+        value = getattr(owner, "__dict__", {}).get(node.attr, ...)
+    return reprlib.repr(value) if type(value) in (int, float, str, bool, list, tuple, type(None)) else ""
 
 
 def parsed(file: str, line: int) -> ast.Module:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -29,13 +30,14 @@ from lpkit_conformance.explanation.findings import (
     Style,
     declaration,
     kept_buffer,
+    line_of_moves,
     makes_one,
     method_location,
     readers_of,
     style_of,
 )
 from lpkit_conformance.explanation.hazards import CHANGES, Hazard, hazards
-from lpkit_conformance.explanation.row_values import Apart
+from lpkit_conformance.explanation.row_values import SOLO, Apart
 from lpkit_conformance.explanation.scenes import Culprit
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Program
 from lpkit_conformance.results import Finding
@@ -115,6 +117,7 @@ class Experiment:
         change: the failure with one thing changed in its subject, host or operations. All of these runs must pass, and
             there must be one. None: nothing needs to be run.
         blames: ``file:line`` at fault, unless other state is, and the name of the state; empty where it tells none.
+        rules: True if this is the line, whatever wrote the state.
         alone: True if the row of the solo run is the wrong one: the finding's sides change, and no state is at fault.
     """
 
@@ -123,6 +126,7 @@ class Experiment:
     cause: str = ""
     fix: str = ""
     blames: Callable[[Reproduction], tuple[str, str]] = lambda case: ("", "")
+    rules: bool = False
     alone: bool = False
 
 
@@ -147,14 +151,12 @@ def _others(case: Reproduction) -> list[Reproduction]:
 def _optional(case: Reproduction) -> bool:
     """True if the state is left to the next request because a condition on the arguments does not hold."""
     culprit = case.culprit
-    if not culprit or not culprit.wrote or "replace" not in case.hazards or case.hazards & {"swap", "move"}:
+    if not culprit or not culprit.line or "replace" not in case.hazards or case.hazards & {"swap", "move"}:
         return False
-    test = culprit.wrote.text.strip()
+    file, _, number = culprit.line.rpartition(":")
+    test = linecache.getline(file, int(number)).strip()
     return case.uses and test.startswith(("if ", "elif ")) and culprit.name.partition("[")[0] not in test
 
-
-FEWEST = 2
-"""Requests that the engine of a solo run has room for."""
 
 RETURNS: Final[frozenset[Hazard]] = frozenset({"drafts", "resume", "twins", "prefill"})
 """After which a request has another history or object than before; they have fixes of their own."""
@@ -209,8 +211,8 @@ EXPERIMENTS: Final = (
     Experiment(
         cause="size",
         fix="size",
-        applies=lambda case: not case.culprit and "alone" in case.hazards and case.program.max_num_seqs > FEWEST,
-        change=lambda case: [replace(case, program=replace(case.program, max_num_seqs=FEWEST))],
+        applies=lambda case: not case.culprit and "alone" in case.hazards and case.program.max_num_seqs > SOLO,
+        change=lambda case: [replace(case, program=replace(case.program, max_num_seqs=SOLO))],
     ),
     Experiment(
         cause="padding",
@@ -274,12 +276,20 @@ EXPERIMENTS: Final = (
     ),
     Experiment(
         fix="read",
-        applies=lambda case: not case.culprit and case.apart and case.hazards & CHANGES and not case.hazards & RETURNS,
+        applies=lambda case: (
+            not case.culprit
+            and case.apart
+            and case.apart.kind != "padded"
+            and case.hazards & CHANGES
+            and not case.hazards & RETURNS
+        ),
     ),
     Experiment(
         fix="order",
         applies=lambda case: case.style == "raw" and case.interface == V1,
         change=lambda case: case.doing(with_swaps_apart(case.ops)),
+        blames=lambda case: (line_of_moves(case.subject.plugin.cls), ""),
+        rules=True,
     ),
 )
 """The first that is proven explains a failure."""
@@ -294,11 +304,12 @@ def blamed(case: Reproduction, passes: Callable[[Reproduction], bool]) -> Findin
     line, state = proven.blames(case) if proven else ("", "")
     causes = []
     apart = case.apart
-    if apart is not None and apart.kind == "asked" and case.uses and not (culprit and "[" in culprit.name):
+    named = culprit and ("[" in culprit.name or culprit.how)
+    if apart is not None and apart.kind == "asked" and case.uses and not named:
         line, causes = apart.line, [apart.cause]
         finding = replace(finding, state=apart.name, fix=advice.fix("cache").replace("{name}", apart.name))
     elif culprit is not None:
-        line = culprit.line or line
+        line = (line if proven and proven.rules else "") or culprit.line or line
         if not (proven and proven.alone):
             causes.append(culprit.cause(finding.where["request"]))
         finding = replace(finding, state=culprit.name)
@@ -316,9 +327,9 @@ def blamed(case: Reproduction, passes: Callable[[Reproduction], bool]) -> Findin
     elif apart is not None and (case.uses or apart.kind != "asked"):
         line, causes = line or apart.line, [apart.cause]
         finding = replace(finding, state=apart.name if apart.kind in ("read", "held") else "")
-        if apart.kind == "held":
-            finding = replace(finding, fix=advice.fix("scratch").replace("{name}", apart.name))
-    if proven is not None and proven.cause:
+        if fix := {"held": "scratch", "padded": "padding"}.get(apart.kind):
+            finding = replace(finding, fix=advice.fix(fix).replace("{name}", apart.name))
+    if proven is not None and proven.cause and not (apart is not None and apart.kind == "padded"):
         causes.append(advice.cause(proven.cause).replace("{call}", apart.mixes if apart else ""))
     if proven is not None and proven.alone:
         summary = (

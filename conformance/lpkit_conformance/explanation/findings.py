@@ -6,6 +6,7 @@ import ast
 import contextlib
 import functools
 import inspect
+import linecache
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -145,6 +146,14 @@ def declaration(owner: Any, name: str) -> str:
             attribute = f"self.{name}" if isinstance(scope, type) else name
             return definition(inspect.getsourcefile(scope) or "", attribute, scope.__name__ if "." in attribute else "")
     return ""
+
+
+def line_of_moves(cls: Any) -> str:
+    """Return ``file:line`` where a class's own ``update_state`` begins with the moves; empty without one."""
+    file, body = _own_body(cls, "update_state") if "update_state" in vars(cls) else ("", [])
+    parts = [part for statement in body for part in ast.walk(statement) if isinstance(part, ast.stmt)]
+    lines = [part.lineno for part in parts if "move" in linecache.getline(file, part.lineno)]
+    return f"{file}:{min(lines)}" if lines else ""
 
 
 def kept_buffer(host: Host) -> tuple[str, str]:

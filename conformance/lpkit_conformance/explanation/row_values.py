@@ -20,16 +20,22 @@ from lpkit_conformance.expectation.compare import Mismatch
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.explanation.changes import MakeHost
 from lpkit_conformance.explanation.exceptions import only_looks, parsed
+from lpkit_conformance.explanation.findings import style_of
+from lpkit_conformance.explanation.outside import containers_named, line_outside
 from lpkit_conformance.explanation.reductions import over_rows
+from lpkit_conformance.explanation.row_loops import row_loop
 from lpkit_conformance.explanation.state import short_text
 from lpkit_conformance.hosts import Host
 from lpkit_conformance.instruments.author_lines import is_authors, syntax_of
-from lpkit_conformance.instruments.trails import Seen, Values, trail
-from lpkit_conformance.programs.generate import Op, Step
+from lpkit_conformance.instruments.trails import Seen, Values, definition, trail
+from lpkit_conformance.programs.generate import Arrive, Op, Step
 from lpkit_conformance.subject.subject import Subject
 
 CLOSE = 1e-4
 """Difference up to which batches of different sizes may compute a number."""
+
+SOLO = 2
+"""Requests that the engine of a solo run has room for."""
 
 PLACES = ("index", "slots", "idx_mapping", "expanded_idx_mapping")
 """Attributes of arguments that say where the rows are; other batches have other places."""
@@ -37,7 +43,7 @@ PLACES = ("index", "slots", "idx_mapping", "expanded_idx_mapping")
 COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
 """Functions that meet the values of all rows."""
 
-PLAIN = (int, float, str, type(None), list, tuple, set, dict)
+PLAIN = (int, float, str, bool, type(None), list, tuple, set, dict)
 
 
 class Apart(NamedTuple):
@@ -45,14 +51,14 @@ class Apart(NamedTuple):
 
     Attributes:
         kind: a condition that asks data of the author's and is answered otherwise, any other condition, a look-up in an
-            attribute, a whole attribute, or a variable.
+            attribute, a whole attribute, a variable, or one with padding as a value.
         line: ``file:line`` of the statement.
         name: of the data that it asks or looks up, or of the variable that it sets; empty for other conditions.
         here, alone: the values in short; empty if they are long.
         mixes: the call on this line that makes one value of all rows, if there is one.
     """
 
-    kind: Literal["asked", "way", "read", "held", "set"]
+    kind: Literal["asked", "way", "read", "held", "set", "padded"]
     line: str
     name: str
     here: str = ""
@@ -63,9 +69,14 @@ class Apart(NamedTuple):
     def cause(self) -> str:
         """Return what is wrong, with the proof."""
         values = f": {self.here}, and {self.alone} alone" if self.here and self.alone else ""
-        return advice.cause("return" if self.name == "return" else self.kind, "apart").format(
-            name=self.name, values=values
-        )
+        kind = "return" if self.name == "return" and self.kind != "padded" else self.kind
+        return advice.cause(kind, "apart").format(name=self.name, values=values)
+
+
+class _Ids(NamedTuple):
+    """Token ids, behind which a buffer may hold those of others: they are compared for padding only."""
+
+    value: torch.Tensor
 
 
 class _Placed(NamedTuple):
@@ -87,7 +98,7 @@ def first_apart(
 ) -> Apart | None:
     """Return the first difference when the request enters, or else in the failing call of ``apply``; None without one.
 
-    A loop over rows counts in the round of the row.
+    A loop over rows counts in the round of the row. Of ids that lpkit pads, it is the value that has none of -1 left.
     """
     with contextlib.suppress(Exception):  # whatever the plugin or its objects raise: a clue is being looked for
         trails = []
@@ -96,10 +107,13 @@ def first_apart(
         trails.append(_followed(host, ops, mismatch.request, mismatch.step, mismatch.row, mixing))
         active = host.pool.requests[mismatch.request]
         arrived, steps = active.arrived, active.steps_to(mismatch.position)
-        trails.append(
-            _followed(make_host(subject, max_num_seqs), [arrived, Step(steps)], mismatch.request, steps, 0, {})
-        )
-        found = next(filter(None, (_first(here, alone) for here, alone in zip(*trails, strict=True))), None)
+        several = sum(isinstance(op, Arrive) for op in ops) > 1
+        size = max_num_seqs if several else SOLO  # another size is all that can differ from a request alone
+        trails.append(_followed(make_host(subject, size), [arrived, Step(steps)], mismatch.request, steps, 0, {}))
+        pairs = list(zip(*trails, strict=True))
+        portable = style_of(subject.plugin.cls, subject.setup.host) == "portable"
+        ways = (_first, partial(_first, shared=True), *(_padded,) * portable)
+        found = next(filter(None, (way(here, alone) for way in ways for here, alone in pairs)), None)
         return found and found._replace(mixes=mixing.get(found.line, ""))
     return None
 
@@ -149,13 +163,13 @@ def _noting(
             return None
         if frame not in places:
             caller = None if _gets_rows(frame) else place_of(frame.f_back)
-            loop = _row_loop(frame.f_back, caller) if frame.f_back and caller else None
+            loop = row_loop(frame.f_back, caller.row, caller.rows) if frame.f_back and caller else None
             places[frame] = place_in(frame) or (None if loop and not loop.own else caller)
         return places[frame]
 
     def noted(frame: FrameType, returned: dict[str, Any]) -> Values | None:
         place = place_of(frame) if frame.f_code.co_name not in COMPREHENSIONS else None
-        loop = _row_loop(frame, place) if place else None
+        loop = row_loop(frame, place.row, place.rows) if place else None
         if place is None or (loop and not loop.own):
             return None
         values, read = {**frame.f_locals, **returned}, {}
@@ -166,6 +180,7 @@ def _noting(
         alone = place.row < 0 or loop is not None
         if not alone and (call := over_rows(frame, place.rows)):
             mixing[f"{frame.f_code.co_filename}:{frame.f_lineno}"] = call
+        read |= containers_named(frame) if place.row < 0 else {}
         for text, code in _reads(frame.f_code.co_filename, frame.f_lineno):
             with contextlib.suppress(Exception):  # what the line itself will raise
                 value = eval(code, frame.f_globals, frame.f_locals)
@@ -174,38 +189,6 @@ def _noting(
         return _parts(values, place, alone), _parts(read, place, alone)
 
     return noted
-
-
-class _RowLoop(NamedTuple):
-    """A round of a loop over rows: True if it is that of the request's row, and if it begins."""
-
-    own: bool
-    begins: bool
-
-
-def _row_loop(frame: FrameType, place: _Place) -> _RowLoop | None:
-    """Return the round of the innermost loop over rows that a function is in; None if it is in none."""
-    line, values = frame.f_lineno, frame.f_locals
-    for loop, rows, row in reversed(_row_loops(frame.f_code.co_filename)):
-        inside = loop.lineno <= line <= (loop.end_lineno or 0)
-        if inside and getattr(values.get(rows), "ndim", 0) == 2 and len(values[rows]) == place.rows:
-            return _RowLoop(line > loop.lineno and values.get(row) == place.row, line == loop.body[0].lineno)
-    return None
-
-
-@cache
-def _row_loops(file: str) -> list[tuple[ast.For, str, str]]:
-    """Return the loops that index something by a variable of theirs, with both names."""
-    loops = [node for node in ast.walk(syntax_of(file)) if isinstance(node, ast.For)]
-    found = []
-    for loop in loops:
-        variables = {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
-        for node in ast.walk(loop):
-            if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
-                first = node.slice.elts[0] if isinstance(node.slice, ast.Tuple) and node.slice.elts else node.slice
-                if isinstance(first, ast.Name) and first.id in variables:
-                    found.append((loop, node.value.id, first.id))
-    return found
 
 
 def _of_row(value: Any, place: _Place, alone: bool, size: int) -> bool:
@@ -238,8 +221,8 @@ def _row_in(before: torch.Tensor, row: int, frame: FrameType) -> _Place | None:
         if isinstance(value, torch.Tensor) and value.shape[-1:] == before.shape:
             if value.ndim == 1 and torch.equal(value, before):
                 return _Place(-1, 0)
-            if value.ndim == 2 and row < len(value) and torch.equal(value[row], before):
-                return _Place(row, len(value), places)
+            if value.ndim == 2 and (own := (value == before).all(1).nonzero().flatten().tolist()):
+                return _Place(row if row in own else own[0], len(value), places)
     return None
 
 
@@ -259,7 +242,8 @@ def _parts(values: Mapping[str, Any], place: _Place, alone: bool) -> dict[str, A
             whole = place.row < 0 or value.ndim == 0 or len(value) != place.rows
             part = value.clone() if whole else value[place.row].clone()
             if not whole and part.numel() > 1 and not part.is_floating_point() and part.dtype != torch.bool:
-                continue  # token ids, behind which a buffer may hold those of others
+                found[name] = _Ids(part)
+                continue
             placed = _is_place(value, place) or (not whole and value.tolist() in place.places)
             found[name] = _Placed(part) if placed else part
         elif isinstance(value, float) or (alone and _is_plain(value)):
@@ -299,48 +283,85 @@ def _of_instance(node: ast.AST) -> bool:
     return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self"
 
 
-def _first(here: list[Seen], alone: list[Seen]) -> Apart | None:
+def _first(here: list[Seen], alone: list[Seen], shared: bool = False) -> Apart | None:
+    """Return the first difference; ``shared``: also of containers of modules and classes, which may be caches."""
     last: dict[int, Seen] = {}
     latest: Seen | None = None
-    for one, other in zip(here, alone, strict=False):
+    for number, (one, other) in enumerate(zip(here, alone, strict=False)):
         if one[:3] != other[:3]:
-            return _asked(latest) if latest else None
+            return _asked(latest, here[:number]) if latest else None
         for name in one.given.keys() & other.given.keys():
-            if not _alike(one.given[name], other.given[name]):
+            if (shared or name.startswith("self.")) and not _alike(one.given[name], other.given[name]):
                 base = name.partition("[")[0]
                 return _apart("held" if base == name else "read", one, base, one.given[name], other.given[name])
         for name in one.values.keys() & other.values.keys():
             if not _alike(one.values[name], other.values[name]):
                 line = one if name == "return" else last.get(one.frame)
-                return _apart("set", line, name, one.values[name], other.values[name]) if line else None
+                if line is not None:
+                    return _apart("set", line, name, one.values[name], other.values[name])
+                if outside := line_outside(one, name):
+                    return _apart("held", one._replace(line=outside), name, one.values[name], other.values[name])
+                return None
         last[one.frame] = latest = one
     return None
 
 
-def _apart(kind: Literal["read", "held", "set"], seen: Seen, name: str, here: Any, alone: Any) -> Apart | None:
+def _padded(here: list[Seen], alone: list[Seen]) -> Apart | None:
+    """Return the first variable with ids in place of the padding behind the row's own."""
+    last: dict[int, Seen] = {}
+    for one, other in zip(here, alone, strict=False):
+        for name, value in one.values.items():
+            own = getattr(other.values.get(name), "value", other.values.get(name))
+            if isinstance(value, _Ids) and isinstance(own, torch.Tensor) and (value.value[own.numel() :] >= 0).any():
+                line = one if name == "return" else last.get(one.frame)
+                return _apart("padded", line, name, value.value, own) if line else None
+        last[one.frame] = one
+    return None
+
+
+def _apart(
+    kind: Literal["read", "held", "set", "padded"], seen: Seen, name: str, here: Any, alone: Any
+) -> Apart | None:
+    if kind == "held" and not name.startswith("self."):
+        owner, _, own = name.rpartition(".")
+        defined = definition(seen.file, f"self.{own}" if owner else own, owner)
+        line = int(defined.rpartition(":")[2] or seen.line)
+        return Apart(kind, f"{seen.file}:{line}", name, short_text(here), short_text(alone))
     if linecache.getline(seen.file, seen.line).lstrip().startswith(("for ", "while ")):
         return None
     values = (short_text(value.value if isinstance(value, _Placed) else value) for value in (here, alone))
     return Apart(kind, f"{seen.file}:{seen.line}", name, *values)
 
 
-def _asked(seen: Seen) -> Apart | None:
-    """Return the condition that was answered otherwise, with what it asks of that which the author's code keeps."""
-    with contextlib.suppress(SyntaxError):
-        tree = parsed(seen.file, seen.line)
-        if isinstance(tree.body[0], ast.If):
-            nodes = list(ast.walk(tree.body[0].test))
-            looked = [node for node in nodes if isinstance(node, ast.Compare)]
-            inside = [node.comparators[0] for node in looked if isinstance(node.ops[0], ast.In | ast.NotIn)]
-            kept = [*filter(_of_instance, nodes), *inside]
-            kind: Literal["asked", "way"] = "asked" if kept else "way"
-            return Apart(kind, f"{seen.file}:{seen.line}", ast.unparse(kept[0]) if kept else "")
+def _asked(seen: Seen, before: list[Seen]) -> Apart | None:
+    """Return the condition that was answered otherwise, with what it asks of that which the author's code keeps.
+
+    Of a condition that fills a cache, the line that makes the key.
+    """
+    for node in ast.walk(syntax_of(seen.file)):
+        if isinstance(node, ast.If) and node.lineno == seen.line:
+            asks = list(ast.walk(node.test))
+            looked = [part for part in asks if isinstance(part, ast.Compare)]
+            inside = [part.comparators[0] for part in looked if isinstance(part.ops[0], ast.In | ast.NotIn)]
+            kept = [ast.unparse(part) for part in (*filter(_of_instance, asks), *inside)]
+            stored = [ast.unparse(part) for part in ast.walk(node) if isinstance(getattr(part, "ctx", None), ast.Store)]
+            keys = [
+                key for key in (ast.unparse(part.left) for part in looked) if kept and f"{kept[0]}[{key}]" in stored
+            ]
+            line = next((one.line for one in before[::-1] if keys and _sets(one, seen, keys[0])), seen.line)
+            return Apart("asked" if kept else "way", f"{seen.file}:{line}", kept[0] if kept else "")
     return None
 
 
+def _sets(one: Seen, other: Seen, name: str) -> bool:
+    """Return True if a line of the same call as ``other`` sets this variable."""
+    text = linecache.getline(one.file, one.line).lstrip()
+    return one.frame == other.frame and text.startswith(f"{name} = ")
+
+
 def _alike(one: Any, other: Any) -> bool:
-    """Return True for equal values; of tensors, in the part that both have. Places are alike."""
-    if isinstance(one, _Placed) and isinstance(other, _Placed):
+    """Return True for equal values; of tensors, in the part that both have. Places are alike, and token ids."""
+    if isinstance(one, _Ids | _Placed) and type(one) is type(other):
         return True
     one, other = (value.value if isinstance(value, _Placed) else value for value in (one, other))
     if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import functools
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from types import FrameType
+from types import FrameType, ModuleType
 from typing import Any, Final, Literal
 
-import numpy as np
 import torch
 from lpkit.runtime import Request
 
 from lpkit_conformance.expectation.compare import Mismatch, first_difference
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.explanation.changes import MakeHost
-from lpkit_conformance.explanation.findings import style_of
+from lpkit_conformance.explanation.findings import declaration, style_of
 from lpkit_conformance.explanation.state import (
     ABSENT,
     CALLABLES,
@@ -29,16 +27,16 @@ from lpkit_conformance.explanation.state import (
     State,
     same,
     short_texts,
+    size_of,
     state_of,
 )
 from lpkit_conformance.explanation.writes import ANYWHERE, Line, Writes, author_calling
 from lpkit_conformance.hosts import Host, Observation, PluginError
 from lpkit_conformance.hosts.requests import make_active
 from lpkit_conformance.instruments.author_lines import following
-from lpkit_conformance.instruments.module_state import owners
-from lpkit_conformance.programs.generate import Op, Step
+from lpkit_conformance.instruments.module_state import CACHED, owners
+from lpkit_conformance.programs.generate import Op
 from lpkit_conformance.subject.subject import Subject
-from lpkit_conformance.vllm_api.runners import V2
 
 WRAPPED = "call"
 """The variable of lpkit's own function around a callable of two arguments."""
@@ -55,6 +53,9 @@ How = Literal["", "kept", "raised", "carried"]
 REPORTS: Final = "reports"
 """The beginnings of the author's functions that the engine or lpkit calls to report a change of the batch."""
 
+CALLS: Final = "calls"
+"""The beginnings of all of the author's functions that run while a change is reported."""
+
 
 @dataclass(frozen=True)
 class Culprit:
@@ -69,7 +70,8 @@ class Culprit:
         unwritten: True if it is an entry that is as the constructor left it.
         how: key of the cause, if it is not the value that is wrong: an earlier step left it (``kept``), an exception
             goes with it (``raised``), or it goes from one request to another (``carried``).
-        wrote: the line of the last write to it, or of the branch that did not write; None if unknown.
+        line: ``file:line`` of its definition in a class or a module, of the key by which it is looked up, of the last
+            write to it, or of the branch that did not write; empty if unknown.
         reported: the first line that names it in the last call before ``apply`` that does.
         others: further state that has to be right, too.
     """
@@ -80,15 +82,20 @@ class Culprit:
     holder: str
     common: bool
     how: How = ""
-    wrote: Line | None = None
+    line: str = ""
     reported: Line | None = None
     others: tuple[str, ...] = ()
     table: bool = False
     unwritten: bool = False
 
     @property
-    def line(self) -> str:
-        return str(self.wrote or "")
+    def attribute(self) -> str:
+        return self.name.partition("[")[0]
+
+    @property
+    def opaque(self) -> bool:
+        """True for an object: what is wrong may be inside, where several requests share it."""
+        return not self.value or "<" in self.value or "..." in self.value
 
     def cause(self, request: str) -> str:
         """Return what is wrong, with the proof; ``request``: the one whose row is wrong."""
@@ -113,6 +120,7 @@ class Scene:
         expected: returns the right row, or None for a row that nothing is known of.
         how: see :class:`Culprit`.
         point: where parts are set back, each time that it is reached; None: right before the failing ``apply``.
+        tables: attributes that stay.
     """
 
     subject: Subject
@@ -123,7 +131,8 @@ class Scene:
     own_instance: Callable[[Scene, Host, Request | None], Any]
     expected: Callable[[Host, Observation, int], torch.Tensor | None]
     how: How = ""
-    point: Line | Literal["reports"] | None = None
+    point: Line | Literal["reports", "calls"] | None = None
+    tables: Sequence[str] = ()
     _position: int = field(default=ANYWHERE, init=False)
     _captured: dict[Path, State] = field(default_factory=dict, init=False)
 
@@ -139,20 +148,43 @@ class Scene:
             logging.disable(level)
 
     def source_of(self, found: Culprit) -> Culprit:
-        """Return the state that the last write to ``found`` took a wrong value from, such as a list on the host."""
+        """Return the state that ``found`` took a wrong value from, such as a list on the host, or a cache."""
+        source = self._read_at(found) or found
+        carried = self.carried() if source.holder or source.opaque else None
+        return source if carried is None or carried.attribute == source.attribute else carried
+
+    def carried(self) -> Culprit | None:
+        """Return the state that takes something from one request to another, which no table of the requests does."""
+        tables: list[str] = []
+
+        def look(host: Host) -> None:
+            parts = State.of(host.driver.processor, self._owners)
+            positions = {host.position(row, name) for row, name in enumerate(host.pool.running)}
+            for name in parts.places:
+                value = parts.get(name)
+                many = len(value) > 1 and positions.issuperset(value) if isinstance(value, dict) else True
+                tables.extend([name] * (many and self._by_position(value)))
+
+        with contextlib.suppress(Exception):  # as above
+            self._row_right(look)
+        scenes = (replace(self, point=point, how="carried", tables=tables) for point in (REPORTS, CALLS))
+        return next(filter(None, (scene.search() for scene in scenes)), None)
+
+    def _read_at(self, found: Culprit) -> Culprit | None:
+        """Return the state that the line which last reported a change to ``found`` reads; None without any."""
         raw = style_of(self.subject.plugin.cls, self.subject.setup.host) == "raw"
         if found.reported is None or found.others or not raw:
-            return found
+            return None
         other = replace(self, point=found.reported).search()
-        if other is None or other.name == found.name:
-            return found
+        if other is None or other.attribute == found.attribute:
+            return None
         return replace(other, holder=found.holder if other.value == found.value else "")
 
     def _below(self, path: Path) -> Culprit | None:
         keys: list[str] = []
-        for _ in range(1 if self.how in ("raised", "carried") else MOST_LEVELS):
+        for _ in range(1 if self.how == "raised" else MOST_LEVELS):
             keys = self.needed(path)
-            if len(keys) != 1:
+            if len(keys) != 1 or (self.how == "carried" and (keys[0].endswith("]") or CALLABLES in path)):
                 break
             path = (*path, *keys)
         if 1 < len(keys) <= MOST_TOGETHER and not any("[" in key for key in keys):
@@ -170,9 +202,7 @@ class Scene:
 
         def look(host: Host) -> None:
             here, own = self._parts(host.driver.processor, path), self._own(host, path)
-            names = {**here.places, **own.places}
-            if self.how == "carried":  # emptied, what has an entry for each row leaves no other request its own
-                names = {name: place for name, place in names.items() if not self._by_position(here.get(name))}
+            names = {name: place for name, place in {**here.places, **own.places}.items() if name not in self.tables}
             found[:] = [name for name in names if not same(here.get(name), own.get(name))]
             # Of what is equal, a container may be shared, and change in the call itself.
             found[:] = found or [name for name in names if path and isinstance(here.get(name), list | dict | set)]
@@ -201,6 +231,7 @@ class Scene:
         """Describe the value at ``path``."""
         *outer, name = path
         found: list[Culprit] = []
+        entries: list[int] = []
 
         def look(host: Host) -> None:
             wrong = self._parts(host.driver.processor, outer).get(name)
@@ -210,31 +241,44 @@ class Scene:
             common = mine and ENTRY not in name and not isinstance(wrong, dict)
             shown = name.replace(ENTRY, f"[{self._place(host.driver.processor)}]")
             holder = self._holder(host, path, wrong, right)
+            if self.how == "raised" and isinstance(wrong, dict) and isinstance(right, dict):
+                entries.extend(key for key in wrong if key not in right and isinstance(key, int))
             arrays = wrong if isinstance(wrong, tuple) else [wrong]
-            table = common and any(isinstance(part, torch.Tensor | np.ndarray | list) for part in arrays)
+            table = common and any(size_of(part) for part in arrays if not isinstance(part, tuple))
             texts = short_texts(wrong, right)
             unwritten = ENTRY in name and not holder and self._is_first(host, path, wrong)
             found.append(Culprit(shown, *texts, holder, common, self.how, table=table, unwritten=unwritten))
 
         self._row_right(look)
         until = self.point if isinstance(self.point, Line) else None
-        writes = Writes(self.subject.plugin.cls, name, self._position, until)
+        writes = Writes(self.subject.plugin.cls, name, entries[-1] if entries else self._position, until)
 
         def around(host: Host, method: str, args: tuple[Any, ...]) -> contextlib.AbstractContextManager[None]:
             def value() -> Any:
-                return self._parts(host.driver.processor, outer).get(name)
+                kept = self._parts(host.driver.processor, outer).get(name)
+                return kept.get(entries[-1], MISSING) if entries and isinstance(kept, dict) else kept
 
             late = host.step >= self.mismatch.step - MOST_FOLLOWED
             return writes.around(method, args, value) if late else contextlib.nullcontext()
 
         self._row_right(lambda host: None, around)
-        return replace(found[-1], wrote=writes.line, reported=writes.reported)
+        line = str((self.how == "carried" and writes.keyed) or self._declared(path) or writes.line or "")
+        return replace(found[-1], line=line, reported=writes.reported)
+
+    def _declared(self, path: Path) -> str:
+        """Return ``file:line`` of the data of a class or a module; empty for an instance's, and for a cache's calls."""
+        owner, name = State.of(self._blank().processor, self._owners).places.get(path[0], (None, ""))
+        outside = isinstance(owner, type | ModuleType) and not isinstance(vars(owner)[name], CACHED)
+        return declaration(owner, name) if outside else ""
+
+    def _blank(self) -> Host:
+        """Return a new engine without requests."""
+        with self.subject.as_imported():
+            return self.make_host(self.subject, self.size)
 
     def _is_first(self, host: Host, path: Path, wrong: Any) -> bool:
         """True if a value is what it is in an instance that has had no requests."""
-        with self.subject.as_imported():
-            untouched = self.make_host(self.subject, self.size).driver.processor
-            return same(wrong, self._parts(untouched, path[:-1], host.driver.processor).get(path[-1]))
+        return same(wrong, self._parts(self._blank().processor, path[:-1], host.driver.processor).get(path[-1]))
 
     def _right_with(self, path: Path, names: Sequence[str]) -> bool:
         def set_back(host: Host) -> None:
@@ -262,7 +306,7 @@ class Scene:
             if method == "apply" and host.step == self.mismatch.step and self.point is None:
                 self._position = host.position(self.mismatch.row, request) if request else ANYWHERE
                 change(host)
-            follows = self.point is not None and (method != "apply" or self.point != REPORTS)
+            follows = self.point is not None and (method != "apply" or self.point not in (REPORTS, CALLS))
             with around(host, method, args) if around else following(note) if follows else contextlib.nullcontext():
                 yield
 
@@ -275,15 +319,14 @@ class Scene:
         return False
 
     def _is_point(self, frame: FrameType, event: str) -> bool:
-        if self.point == REPORTS:
-            return event == "call" and author_calling(frame) is None
+        if self.point in (REPORTS, CALLS):
+            return event == "call" and (self.point == CALLS or author_calling(frame) is None)
         return event == "line" and Line(frame.f_code, frame.f_lineno) == self.point
 
     def _capture(self, path: Path) -> None:
         """Keep the parts of an instance without requests, or else the request's own as they are at the line."""
-        if self.point == REPORTS:
-            with self.subject.as_imported():
-                self._captured[path] = self._parts(self.make_host(self.subject, self.size).processor, path).copied()
+        if self.point in (REPORTS, CALLS):
+            self._captured[path] = self._parts(self._blank().processor, path).copied()
             return
         scene = replace(self, point=None)
 
@@ -337,8 +380,7 @@ class Scene:
         """True if a value has an entry for each row or slot: those of other requests are theirs."""
         if isinstance(value, dict):
             return all(type(key) is int and 0 <= key <= self.size for key in value)
-        array = isinstance(value, list) or (isinstance(value, torch.Tensor | np.ndarray) and value.ndim > 0)
-        return array and self.size <= len(value) <= self.size + 1
+        return not isinstance(value, tuple) and self.size <= size_of(value) <= self.size + 1
 
     def _place(self, processor: Any) -> int:
         """Return the request's row or slot, or the slot that lpkit gave it on V1."""
@@ -357,51 +399,3 @@ class Scene:
                 if same(wrong, self._own(host, path[:-1], occupant).get(path[-1])):
                     return name
         return ""
-
-
-def in_its_place(scene: Scene, host: Host, occupant: Request | None) -> Any:
-    """Return a new instance on the failing engine, in which no other request uses the plugin."""
-    stranger = scene.subject.params(None)
-
-    def alter(request: Request) -> Request | None:
-        if request.request_id == scene.mismatch.request:
-            return occupant or request
-        if scene.subject.setup.interface == V2:
-            return None
-        other = copy.copy(request)
-        other.params = stranger
-        return other
-
-    driver = host.anew(alter)
-    assert driver is not None
-    return driver.processor
-
-
-def from_its_arrival(scene: Scene, host: Host, occupant: Request | None) -> Any:
-    """Return an instance that serves the request alone, just before it applies the failing step."""
-    if occupant is not None:
-        return None
-    request = scene.mismatch.request
-    lone = scene.make_host(scene.subject, scene.size)
-
-    @contextlib.contextmanager
-    def watch(method: str, args: tuple[Any, ...]) -> Iterator[None]:
-        if method == "apply" and lone.pool.requests[request].request.total_len == scene.mismatch.position:
-            raise _Reached
-        yield
-
-    with contextlib.suppress(_Reached), lone.driver.watched(watch):
-        for _ in lone.run([host.pool.requests[request].arrived, Step(scene.mismatch.position)]):
-            pass
-    return lone.driver.processor
-
-
-def as_added(scene: Scene, host: Host, occupant: Request | None) -> Any:
-    """Return a new instance on the failing engine that gets all of its requests."""
-    driver = host.anew()
-    assert driver is not None
-    return driver.processor
-
-
-class _Reached(Exception):
-    """An instance has come to the step in question."""

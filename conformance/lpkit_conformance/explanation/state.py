@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import functools
 import gc
 import random
 import reprlib
+import sys
 from collections.abc import Iterator, Sequence
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
@@ -14,6 +17,7 @@ import numpy as np
 import torch
 from lpkit import Params
 
+from lpkit_conformance.instruments.author_lines import is_authors
 from lpkit_conformance.instruments.module_state import CACHED
 
 MISSING: Final = object()
@@ -42,6 +46,26 @@ DATA = (dict, list, set, int, float, str, bool, tuple, type(None), torch.Tensor,
 """Types of values that modules and classes keep for instances."""
 
 
+class _Slots:
+    """The attributes of an object with ``__slots__``, as those of other objects are in a dict."""
+
+    def __init__(self, owner: Any) -> None:
+        self._owner = owner
+
+    def get(self, name: str, default: Any) -> Any:
+        return getattr(self._owner, name, default)
+
+    def items(self) -> list[tuple[str, Any]]:
+        names = [name for cls in type(self._owner).__mro__ for name in getattr(cls, "__slots__", ())]
+        return [(name, getattr(self._owner, name)) for name in names if hasattr(self._owner, name)]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        setattr(self._owner, name, value)
+
+    def pop(self, name: str, default: Any) -> None:
+        delattr(self._owner, name)
+
+
 class State:
     """The parts of a value, by the names that the author uses: attributes, entries, variables of a function.
 
@@ -64,7 +88,8 @@ class State:
             for name, value in vars(owner).items():
                 kept = isinstance(value, CACHED) or bool(defaults(value))
                 if kept or (type(value) in DATA and not name.startswith("__")):
-                    found.places[f"{owner.__name__}.{name}"] = owner, name
+                    shown = name if isinstance(owner, ModuleType) else f"{owner.__name__}.{name}"
+                    found.places[shown] = owner, name
         return found
 
     def get(self, name: str) -> Any:
@@ -76,12 +101,14 @@ class State:
         if isinstance(owner, type | ModuleType):
             value = vars(owner)[key]
             return cached(value) if isinstance(value, CACHED) else defaults(value) or value
-        return owner.get(key, MISSING) if isinstance(owner, dict) else owner[key]
+        return owner.get(key, MISSING) if isinstance(owner, dict | _Slots) else owner[key]
 
     def copied(self) -> State:
         """Return the same with the values as they are now."""
-        self._copies = {name: _copied(self.get(name)) for name in self.places}
-        return self
+        twin = State(self.home)
+        twin.places = dict(self.places)
+        twin._copies = {name: _copied(self.get(name)) for name in self.places}
+        return twin
 
     def put(self, name: str, source: State) -> None:
         """Take a part over from ``source``, also if one of the two lacks it."""
@@ -106,7 +133,7 @@ class State:
             owner[key] = value
 
     def add_attributes(self, path: str, owner: Any) -> None:
-        self.home = vars(owner)
+        self.home = vars(owner) if hasattr(owner, "__dict__") else _Slots(owner)
         for name, value in self.home.items():
             if not type(value).__module__.startswith("lpkit."):
                 self.places[f"{path}.{name}"] = self.home, name
@@ -118,7 +145,7 @@ def state_of(path: str, value: Any, position: int) -> State:
     if isinstance(value, dict):
         found.places = {f"{path}[{key!r}]": (value, key) for key in value}
     elif isinstance(value, list | torch.Tensor | np.ndarray):
-        if getattr(value, "ndim", 1) > 0 and position < len(value):
+        if getattr(value, "ndim", 1) > 0 and 0 <= position < len(value):
             found.places = {path + ENTRY: (value, position)}
     elif isinstance(value, functools.partial):
         return state_of(path, value.func, position)
@@ -127,7 +154,7 @@ def state_of(path: str, value: Any, position: int) -> State:
     elif isinstance(value, FunctionType):
         cells = zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)
         found.places = {name: (cell, None) for name, cell in cells if name != "self"}
-    elif hasattr(value, "__dict__") and not isinstance(value, Params):  # parameters are shared, and never change
+    elif (hasattr(value, "__dict__") or has_slots(value)) and not isinstance(value, Params):  # which never change
         found.add_attributes("self" if callable(value) else path, value)
     return found
 
@@ -138,6 +165,10 @@ def kind_of(owner: Any, key: str) -> str:
     if isinstance(value, CACHED):
         return "cache"
     return "default" if defaults(value) else "class" if isinstance(owner, type) else "module"
+
+
+def has_slots(value: Any) -> bool:
+    return not isinstance(value, DATA) and hasattr(value, "__slots__") and not isinstance(value, type)
 
 
 def leaves(parts: State, depth: int = MOST_LEVELS) -> Iterator[tuple[State, str]]:
@@ -160,14 +191,22 @@ def cached(function: Any) -> list[Any]:
     """Return what ``functools`` keeps for a function, containers as they are now."""
     kept = [item for item in gc.get_referents(function) if isinstance(item, DATA) and item is not vars(function)]
     values = [value for item in kept for value in (item.values() if isinstance(item, dict) else [item])]
-    return [_copied(value) for value in values]
+    return [_copied(value, whole=False) for value in values]
 
 
-def _copied(value: Any) -> Any:
-    """Return a container's or an array's content as it is now."""
+def _copied(value: Any, whole: bool = True) -> Any:
+    """Return a container's or an array's content as it is now; ``whole``: that of the author's objects, too."""
     if isinstance(value, torch.Tensor):
         return value.clone()
-    return value.copy() if isinstance(value, dict | list | set | np.ndarray) else value
+    if isinstance(value, dict | list | set | np.ndarray):
+        return value.copy()
+    file = getattr(sys.modules.get(type(value).__module__), "__file__", None)
+    if whole and file and hasattr(value, "__dict__") and is_authors(file):
+        with contextlib.suppress(Exception):  # an object that cannot be copied
+            twin = copy.copy(value)
+            vars(twin).update({name: _copied(part, whole=False) for name, part in vars(value).items()})
+            return twin
+    return value
 
 
 def content(value: Any) -> Any:
@@ -191,6 +230,12 @@ def same(one: Any, other: Any) -> bool:
         return one is other or bool(one == other)
     except Exception:  # objects of the plugin may refuse to be compared
         return False
+
+
+def size_of(value: Any) -> int:
+    """Return the number of entries of a container or an array; 0 for anything else."""
+    sized = isinstance(value, list | tuple | dict | torch.Tensor | np.ndarray) and getattr(value, "ndim", 1) > 0
+    return len(value) if sized else 0
 
 
 def short_texts(one: Any, other: Any) -> tuple[str, str]:

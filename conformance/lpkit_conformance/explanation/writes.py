@@ -7,19 +7,23 @@ import contextlib
 import linecache
 import re
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from types import CodeType, FrameType, FunctionType
 from typing import Any, NamedTuple
 
 import torch
 
-from lpkit_conformance.explanation.state import content
+from lpkit_conformance.explanation.exceptions import parsed
+from lpkit_conformance.explanation.state import MISSING, content
 from lpkit_conformance.hosts import PluginError
 from lpkit_conformance.hosts.base import Host
 from lpkit_conformance.instruments.author_lines import following, is_authors, syntax_of
 
 ANYWHERE = -1
 """In the place of a position: each request that comes counts."""
+
+
+NUMBERS = ("int", "float", "bool")
 
 
 class Line(NamedTuple):
@@ -52,18 +56,18 @@ class Writes:
     """
 
     def __init__(self, cls: type, name: str = "", position: int | None = None, until: Line | None = None) -> None:
-        attribute = re.escape(re.sub(r"\[[^]]*\]", "", name).rpartition(".")[2])
-        self._named = re.compile(rf"\.{attribute}\b" if "." in name else rf"\b{attribute}\b")
-        self._stores = re.compile(rf"\.{attribute}\b[^=]*(?<![=!<>])=(?!=)")
+        self._call("." in name, re.sub(r"\[[^]]*\]", "", name).rpartition(".")[2])
         self._moves = False
         self._position = position
         self._until = until
+        self._former: Line | None = None
         self._then: Line | None = None
         self._stored: Line | None = None
         self.reported: Line | None = None
         self.first: Line | None = None
         self.last: Line | None = None
         self._entered: list[Line] = []
+        self._blamed: dict[Line, Line] = {}
         self.ran: Line | None = None
         self._inherited = {
             function.__code__
@@ -72,10 +76,27 @@ class Writes:
             if isinstance(function, FunctionType)
         }
 
+    def _call(self, owned: bool, attribute: str) -> None:
+        """Set the name that lines are searched for; ``owned``: it is that of an attribute."""
+        self._attribute = attribute
+        self._named = re.compile(rf"\.{re.escape(attribute)}\b" if owned else rf"\b{re.escape(attribute)}\b")
+        self._stores = re.compile(rf"\.{re.escape(attribute)}\b([^=]*(?<![=!<>])=(?!=)|\.setdefault\()")
+
     @property
     def line(self) -> Line | None:
         """The line of the last write since the request came to its position, or of what went past the write."""
         return self._then or self._wrote()
+
+    @property
+    def keyed(self) -> Line | None:
+        """The line that makes the key by which the value, a dict, was looked up last; None if none was."""
+        for line in reversed(self._entered):
+            if self._named.search(line.text):
+                for key in _keys(line, self._attribute):
+                    own = [other for other in self._entered if other.code is line.code]
+                    made = [other for other in own if other.text.lstrip().startswith(f"{key} = ")]
+                    return (made or [line])[-1]
+        return None
 
     def _wrote(self) -> Line | None:
         return self._stored_unchanged() or self.last or self._omission()
@@ -85,15 +106,18 @@ class Writes:
         """Follow one call; ``value`` returns the value as it is at any time."""
         self.ran = self._stored = None
         if entering := self._enters(method, args):
+            self._former = self.last or self._former
             self.first, self.last, self.reported, self._entered = None, None, None, []
         before, reports = _print(value()), method != "apply"
 
         def look() -> None:
             nonlocal before
-            now = _print(value())
+            kept = value()
+            now = _print(kept)
             if now != before and self.ran is not None:
                 wrote = self.ran if self._named.search(self.ran.text) else self._stored or self.ran
-                self.first, self.last, self._stored = self.first or wrote, wrote, None
+                self.first, self.last = self.first or wrote, wrote
+                self._stored = self._stored if kept is MISSING else None  # the value in its place was stored already
             before = now
 
         def note(frame: FrameType, event: str, _: Any) -> None:
@@ -103,7 +127,7 @@ class Writes:
                 line = Line(frame.f_code, frame.f_lineno)
                 if line == self._until:
                     self._then = self._wrote()
-                self.ran = self._line_of(frame)
+                self.ran = self._blamed[line] = self._line_of(frame)
                 if reports and self._named.search(line.text):
                     self.reported, reports = line, False
                 self._stored = line if self._stores_itself(line) else self._stored
@@ -119,30 +143,35 @@ class Writes:
             look()
 
     def _line_of(self, frame: FrameType) -> Line:
-        """Return a frame's line; for a helper of a base class, the line of the class that calls it."""
+        """Return a frame's line; for a helper of a base class, the line of the class that calls it.
+
+        The same for a line that only stores what its function is given.
+        """
         found: FrameType | None = frame
         while found is not None and found.f_code in self._inherited:
             caller = author_calling(found)
             found = caller if caller and caller.f_code.co_name != found.f_code.co_name else None  # super() stays
         found = found or frame
+        while _only_stores(found.f_code, found.f_lineno) and (caller := author_calling(found)):
+            found = caller
         return Line(found.f_code, found.f_lineno)
 
     def _enters(self, method: str, args: tuple[Any, ...]) -> bool:
-        """True if a request comes to the position in this call."""
+        """True if a request comes to the position in this call, or leaves it."""
         if method == "add_request":
             return self._position == ANYWHERE or bool(args[0] == self._position)
         update = args[0] if method == "update_state" else None
         if update is None or self._position == ANYWHERE:
             return update is not None
         self._moves = any(self._position in move[:2] for move in update.moved)
-        return self._moves or self._position in [item[0] for item in update.added]
+        return self._moves or self._position in [*(item[0] for item in update.added), *update.removed]
 
     def _stored_unchanged(self) -> Line | None:
         """Return the line that stored the value of a row that moves and left it as it was, as a swap of views does."""
         if not self._moves or self.last not in self._entered:
             return None
         later = self._entered[::-1][: self._entered[::-1].index(self.last)]
-        return next((line for line in later if self._stores_itself(line)), None)
+        return next((self._blamed[line] for line in later if self._stores_itself(line)), None)
 
     def _stores_itself(self, line: Line) -> bool:
         """True for the class's own line that stores the value; a helper of a base class stores other rows', too."""
@@ -155,7 +184,16 @@ class Writes:
         """
         own = [line for line in self._entered if line.code not in self._inherited]
         last = own[-1] if 0 < len(own) < len(self._entered) else None
-        return self._passed(own) or last or self._passed(self._entered)
+        return self._passed(own) or last or self._passed(self._entered) or self._passed_sources()
+
+    def _passed_sources(self) -> Line | None:
+        """Return the same for an attribute that the last write of an earlier request's value had read."""
+        for attribute in re.findall(r"self\.(\w+)", self._former.text if self._former else ""):
+            if not self._named.search(f".{attribute}"):
+                self._call(True, attribute)
+                if line := self._passed(self._entered):
+                    return line
+        return None
 
     def _passed(self, entered: list[Line]) -> Line | None:
         naming = [line for line in entered if self._named.search(line.text)]
@@ -210,11 +248,44 @@ def branches(code: CodeType, number: int) -> list[Line]:
     ]
 
 
+@cache
+def _only_stores(code: CodeType, number: int) -> bool:
+    """Return True for a line that stores a function's arguments, at most as numbers, by others of its arguments."""
+    arguments = code.co_varnames[: code.co_argcount]
+    with contextlib.suppress(SyntaxError):
+        match parsed(code.co_filename, number).body:
+            case [ast.Assign(targets=[ast.Subscript(value=ast.Attribute(), slice=key)], value=value)]:
+                value = value.args[0] if isinstance(value, ast.Call) and ast.unparse(value.func) in NUMBERS else value
+                return all(isinstance(part, ast.Name) and part.id in arguments for part in (key, value))
+    return False
+
+
+def _keys(line: Line, attribute: str) -> Iterator[str]:
+    """Yield the keys by which a line of one statement looks something up in an attribute or a variable."""
+    with contextlib.suppress(SyntaxError):
+        for node in ast.walk(parsed(line.code.co_filename, line.number)):
+            match node:
+                case ast.Subscript(value=held, slice=key):
+                    pass
+                case ast.Call(func=ast.Attribute(value=held, attr="get" | "setdefault"), args=[key, *_]):
+                    pass
+                case ast.Compare(left=key, ops=[ast.In() | ast.NotIn()], comparators=[held]):
+                    pass
+                case _:
+                    continue
+            if ast.unparse(held).rpartition(".")[2] == attribute:
+                yield ast.unparse(key)
+
+
 def _print(value: Any) -> Any:
     """Return what can be compared with a later value."""
     value = content(value)
     if isinstance(value, torch.Tensor):
-        return value.tolist() if value.numel() < 4096 else value.sum().item()
+        return (
+            value.tolist()
+            if value.numel() < 4096
+            else hash(value.contiguous().view(torch.uint8).cpu().numpy().tobytes())
+        )
     if isinstance(value, dict):
         return {key: _print(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

@@ -16,6 +16,13 @@ def one_too_many(tokens: list[int], output_ids: list[int]) -> int:
     return -1
 
 
+def returns_late(tokens: list[int], output_ids: list[int]) -> int:
+    step = len(output_ids)
+    if step > len(tokens):  # output_ids
+        return -1
+    return tokens[step]
+
+
 def far_beyond(tokens: list[int]) -> int:
     return tokens[len(tokens) + 3]
 
@@ -32,21 +39,35 @@ def two_vocabularies(logits: torch.Tensor) -> torch.Tensor:
     return logits + torch.ones(2, 9)
 
 
+def without_entry(values: dict[int, float], row: int) -> float:
+    return values[row]
+
+
+def too_many(row: torch.Tensor, k: int) -> torch.Tensor:
+    return row.topk(k).values
+
+
 @pytest.mark.parametrize(
     ("call", "cause"),
     [
-        (lambda: one_too_many([5, 6], [5, 6]), "`tokens` has 2 entries, and `len(output_ids)` is 2: the index is the"),
-        (lambda: far_beyond([5, 6]), "an index lies beyond the end"),
+        (lambda: returns_late([5, 6], output_ids=[5, 6]), "`tokens` has 2 entries, and `step` is 2; the index is the"),
+        (lambda: one_too_many([5, 6], [5, 6]), "`tokens` has 2 entries, and `len(output_ids)` is 2; the index is the"),
+        (
+            lambda: far_beyond([5, 6]),
+            "`tokens` has 2 entries, and `len(tokens) + 3` is 5; an index lies beyond the end",
+        ),
         (lambda: at_the_end(torch.zeros(2, 8)), "the index is the size"),
         (lambda: lost_dimension(torch.zeros(2, 8)), "one value for each row meets the vocabulary"),
         (lambda: two_vocabularies(torch.zeros(2, 8)), ""),
+        (lambda: without_entry({1: 0.5}, 2), "`values` has no entry 2; the line looks up what is not there"),
+        (lambda: too_many(torch.zeros(8), 9), "`k` is 9"),
     ],
 )
 def test_an_exceptions_cause_names_what_the_line_found(call: Callable[[], Any], cause: str) -> None:
-    with pytest.raises((IndexError, RuntimeError)) as raised:
+    with pytest.raises((IndexError, KeyError, RuntimeError)) as raised:
         call()
     found, _, line = read(raised.type.__name__, str(raised.value), raised.value)
-    assert bool(line) is ("output_ids" in cause)  # of the condition that let the index through
+    assert bool(line) is ("output_ids" in cause or "step" in cause)  # of the condition that let the index through
     assert found.startswith(cause)
     assert bool(found) is bool(cause)
 

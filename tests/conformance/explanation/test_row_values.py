@@ -73,8 +73,8 @@ class RowForSlot(Dense):
 
 class KeyOfTheSign(KeepsByContent):
     def admit(self, request: lpkit.Request) -> bool:
-        key = math.copysign(1, request.params.amount)
-        if key not in self.made:  # at fault
+        key = math.copysign(1, request.params.amount)  # at fault
+        if key not in self.made:
             self.made[key] = request.params.amount
         self.amount[request.slot] = self.made[key]
         return True
@@ -275,6 +275,38 @@ class DefaultCounts(Simple):
         return rule
 
 
+class LowersPadding(lpkit.LogitsProcessor):
+    history = "tokens"
+    Params, amount, admit = Dense.Params, lpkit.column(torch.float32), Dense.admit
+
+    def known(self, rows: lpkit.Rows) -> torch.Tensor:
+        return rows.tokens.clamp(min=0)  # at fault
+
+    def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
+        ids = self.known(rows)
+        logits[ids] = logits[ids] - self.amount[rows].unsqueeze(1)
+
+
+class BySizeOfTheEngine(Dense):
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        share = self.amount[rows] / self.max_num_reqs  # at fault
+        return logits * share.unsqueeze(1)
+
+
+class CountsInAKeyword(Simple):
+    def make(self, amount: float, params: Any) -> Any:
+        return functools.partial(counted, amount=amount)
+
+
+NOTHING: dict[int, None] = {}
+
+
+def counted(ids: list[int], logits: torch.Tensor, *, amount: float, seen: Any = NOTHING) -> torch.Tensor:  # at fault
+    seen.update(dict.fromkeys(ids[-1:]))
+    logits[[*seen]] -= amount
+    return logits
+
+
 @pytest.mark.parametrize(
     ("cls", "code", "state", "cause"),
     [
@@ -287,7 +319,7 @@ class DefaultCounts(Simple):
             "`raised` is the first value of the row that is not as it is alone; the row is right",
         ),
         (RowForSlot, "LP201", "self.own", "`self.own` gives the row another value"),
-        (KeyOfTheSign, "LP201", "self.made", "the line asks `self.made`"),
+        (KeyOfTheSign, "LP201", "self.made", "`self.made` takes something from one request"),
         (QuickAlone, "LP201", "", "the condition is answered otherwise"),
         (BuiltForArrivals, "LP204", "self.index", "`self.index` and `self.by` are out of step"),
         (StaleIndex, "LP204", "self.index", "the values of `self.index` are from before the batch"),
@@ -298,11 +330,14 @@ class DefaultCounts(Simple):
         (KeepsOnTheHost, "LP202", "self.values[7]", "`self.values[7]` is"),
         (RowsOfACount, "LP302", "self.kept", ""),
         (OneListForAll, "LP201", "words", "other requests change `words`, too"),
-        (SharedByCache, "LP108", f"{__name__}.seen_with", ""),
+        (SharedByCache, "LP108", "seen_with", ""),
         (SharedByDefault, "LP108", "SharedByDefault.lowered", ""),
         (DrawsPerCall, "LP303", "generator", "`apply` changes `generator`"),
         (Hurries, "LP601", "started", ""),
         (BySpread, "LP307", "", ""),
+        (LowersPadding, "LP214", "", "beside a longer row, the line makes ids of the padding"),
+        (BySizeOfTheEngine, "LP201", "", "`share` is the first value of the row"),
+        (CountsInAKeyword, "LP201", "seen", "`seen` is not what it is when the request is alone"),
         (DefaultCounts, "LP109", "", "the callable is given token ids for its logits"),
     ],
 )

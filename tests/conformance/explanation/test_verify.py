@@ -12,8 +12,10 @@ import torch
 from lpkit_conformance.expectation.compare import Mismatch
 from lpkit_conformance.explanation.advice import cause as cause_by_key
 from lpkit_conformance.explanation.advice import fix
+from lpkit_conformance.explanation.culprit import find_raising
 from lpkit_conformance.explanation.findings import cause_of
 from lpkit_conformance.explanation.verify import survive, verify
+from lpkit_conformance.hosts import default_host
 from lpkit_conformance.instruments.clocks import jumping_clock
 from lpkit_conformance.instruments.module_state import ModuleState
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Preempt, Program, Resume, Step, program, soak
@@ -185,6 +187,19 @@ def test_a_program_that_does_not_fail_each_time_is_reported_as_such() -> None:
     finding = survived(RaisesOnce, Arrive("a", 0), Step(2))
     assert (finding.cause, finding.fix) == (cause_by_key("unrepeated"), fix("unrepeated"))
     assert finding.scenario is not None and finding.scenario["repeats"] is False
+
+
+class CannotBeMade(V1Base):
+    """As a class might that raises in its second constructor only."""
+
+    CASE = {"extra_args": {"bias": 0.5}}
+
+    def __init__(self, *args: Any) -> None:
+        raise RuntimeError("made twice")
+
+
+def test_an_instance_that_cannot_be_made_again_has_no_state_to_blame() -> None:
+    assert find_raising(subject(CannotBeMade), [Arrive("a", 0), Step()], 2, default_host) is None
 
 
 def test_module_state_notices_a_change_and_puts_it_back() -> None:

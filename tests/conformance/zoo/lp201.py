@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import lpkit
 import torch
@@ -444,3 +444,64 @@ class DrawsByRow(Dense):
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
         number = rows.total_len * self.max_num_reqs + rows.index
         return logits * (1 + self.amount[rows] * (number % 11) / 20).unsqueeze(1)
+
+
+class Store:
+    """States that were made once."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, tuple[int, float]] = {}
+
+    def get(self, where: int, bias: float) -> tuple[int, float]:
+        name = f"token {where}"
+        if name not in self._made:
+            self._made[name] = where, bias
+        return self._made[name]
+
+
+@defect(
+    "LP201", "a helper object keeps what it made once, by less than it was made from", line='name = f"token {where}"'
+)
+class KeepsByTooLittle(Bias):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.store = Store()
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        state = self.read(params)
+        return None if state is None else self.store.get(*state)
+
+
+@defect(
+    "LP201", "the maximum of the rows of all requests, which index tensors list", line="top = logits[self.index].amax()"
+)
+class TopOfAllRows(Bias):
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        super().update_state(batch_update)
+        self.index = torch.tensor(list(self.rows), dtype=torch.int64)
+        self.by = torch.tensor([bias for _, bias in self.rows.values()])
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        if self.rows:
+            top = logits[self.index].amax()
+            logits[self.index, 5] += self.by * top / 10
+        return logits
+
+
+class Meter:
+    seen: ClassVar[dict[int, bool]] = {}
+
+    def __init__(self, amount: float) -> None:
+        self.amount = amount
+
+    def __call__(self, output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
+        self.seen.update(dict.fromkeys(output_ids[-1:], True))
+        for item in self.seen:
+            logits[item] -= self.amount
+        return logits
+
+
+@defect("LP201", "the callables of all requests note their tokens in one dict of their class", line="seen: ClassVar")
+class NotesInTheClass(Simple):
+    def make(self, amount: float, params: Any) -> Callable[..., torch.Tensor]:
+        return Meter(amount)

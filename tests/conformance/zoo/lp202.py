@@ -244,3 +244,25 @@ class KeepsTheLastLength(KeepsBesideItsColumns):
     def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
         held = rows.output_len < self.after[rows.slots]
         logits[torch.where(held, self.token[rows], -1).unsqueeze(1)] = -INF
+
+
+@defect(
+    "LP202",
+    "a request without the plugin leaves the slot's value on the host, which is sent later",
+    line="return False",
+)
+class KeepsDeclinedSlots(Boost):
+    changed = False
+
+    def add_request(self, req_idx: int, params: Any) -> bool:
+        value = self.read(params)
+        if not value:
+            return False
+        self.values[req_idx] = value
+        self.changed = True
+        return True
+
+    def apply_staged_writes(self) -> None:
+        if self.changed:
+            self.on_device.copy_(self.values)
+            self.changed = False

@@ -34,7 +34,7 @@ class MovesBySource(ByHand):
             (self.swap if kind is SWAP else self.move)(source, target)
 
 
-@defect("LP206", "additions after the moves, though their rows are those of before")
+@defect("LP206", "additions after the moves, though their rows are those of before", line="self.moves(batch_update)")
 class AddsLast(ByHand):
     def update_state(self, batch_update: BatchUpdate | None) -> None:
         if batch_update is not None:

@@ -85,3 +85,27 @@ class CopiesTheList(History):
         for row, (weight, outputs) in self.rows.items():
             logits[row, 3 + len(outputs) % 12] += weight
         return logits
+
+
+class Position:
+    __slots__ = ("outputs", "start", "weight")
+
+    def __init__(self, weight: float, outputs: list[int]) -> None:
+        self.weight, self.outputs, self.start = weight, outputs, 0
+
+
+@defect("LP211", "an object with slots counts from the Add on", line="found.start = len(outputs)")
+class StartsInSlots(History):
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        weight = self.read(params)
+        return None if weight is None else self.begin(weight, outputs)
+
+    def begin(self, weight: float, outputs: list[int]) -> Position:
+        found = Position(weight, outputs)
+        found.start = len(outputs)
+        return found
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, at in self.rows.items():
+            logits[row, 3 + (len(at.outputs) - at.start) % 12] += at.weight
+        return logits
