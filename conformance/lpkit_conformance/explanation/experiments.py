@@ -96,7 +96,8 @@ class Reproduction:
     def mixes(self) -> bool:
         """True if other requests' values may be taken for the row's own: no state of a row is known to hold them."""
         culprit, apart = self.culprit, self.apart
-        return not (culprit and culprit.holder and not culprit.common) and not (apart and apart.kind == "asked")
+        kept = culprit and (culprit.how == "carried" or (culprit.holder and not culprit.common))
+        return not kept and not (apart and apart.kind == "asked")
 
     def judging(self, request: str, *programs: Sequence[Op]) -> list[Reproduction]:
         """Return the same of a single request, with each of these programs; none if one of them is empty."""

@@ -46,7 +46,7 @@ def over_rows(frame: FrameType, rows: int) -> str:
         except Exception:  # a name that the statement itself sets
             value = None
         ndim = getattr(value, "ndim", 2)
-        if ndim > 1 or (ndim == 1 and len(value) == rows):
+        if ndim > 1 or (value is not None and ndim == 1 and len(value) == rows):
             return call
     return ""
 

@@ -112,7 +112,8 @@ def first_apart(
         trails.append(_followed(make_host(subject, size), [arrived, Step(steps)], mismatch.request, steps, 0, {}))
         pairs = list(zip(*trails, strict=True))
         portable = style_of(subject.plugin.cls, subject.setup.host) == "portable"
-        ways = (_first, partial(_first, shared=True), *(_padded,) * portable)
+        ways: list[Callable[[list[Seen], list[Seen]], Apart | None]] = [_first, partial(_first, shared=True)]
+        ways += [_padded] * portable
         found = next(filter(None, (way(here, alone) for way in ways for here, alone in pairs)), None)
         return found and found._replace(mixes=mixing.get(found.line, ""))
     return None
@@ -172,7 +173,7 @@ def _noting(
         loop = row_loop(frame, place.row, place.rows) if place else None
         if place is None or (loop and not loop.own):
             return None
-        values, read = {**frame.f_locals, **returned}, {}
+        values, read = {**frame.f_locals, **returned}, dict[str, Any]()
         if loop:  # what the last round has left is not the row's
             if loop.begins:
                 begun[frame] = {name: id(value) for name, value in values.items()}
@@ -236,7 +237,7 @@ def _parts(values: Mapping[str, Any], place: _Place, alone: bool) -> dict[str, A
     """Return what is the request's of each value, and can be compared; ``alone``: the code is for its row alone."""
     if place.rows < 0:
         return {}
-    found = {}
+    found: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, torch.Tensor):
             whole = place.row < 0 or value.ndim == 0 or len(value) != place.rows
