@@ -7,6 +7,7 @@ import contextlib
 import functools
 import inspect
 import linecache
+import re
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -152,7 +153,7 @@ def line_of_moves(cls: Any) -> str:
     """Return ``file:line`` where a class's own ``update_state`` begins with the moves; empty without one."""
     file, body = _own_body(cls, "update_state") if "update_state" in vars(cls) else ("", [])
     parts = [part for statement in body for part in ast.walk(statement) if isinstance(part, ast.stmt)]
-    lines = [part.lineno for part in parts if "move" in linecache.getline(file, part.lineno)]
+    lines = [part.lineno for part in parts if re.search(r"\bmove", linecache.getline(file, part.lineno))]
     return f"{file}:{min(lines)}" if lines else ""
 
 

@@ -70,8 +70,7 @@ class Culprit:
         unwritten: True if it is an entry that is as the constructor left it.
         how: key of the cause, if it is not the value that is wrong: an earlier step left it (``kept``), an exception
             goes with it (``raised``), or it goes from one request to another (``carried``).
-        line: ``file:line`` of its definition in a class or a module, of the key by which it is looked up, of the last
-            write to it, or of the branch that did not write; empty if unknown.
+        line: ``file:line`` of its definition, its key, the last write, or a branch that did not write; else empty.
         reported: the first line that names it in the last call before ``apply`` that does.
         others: further state that has to be right, too.
     """
@@ -87,10 +86,6 @@ class Culprit:
     others: tuple[str, ...] = ()
     table: bool = False
     unwritten: bool = False
-
-    @property
-    def attribute(self) -> str:
-        return self.name.partition("[")[0]
 
     @property
     def opaque(self) -> bool:
@@ -151,7 +146,7 @@ class Scene:
         """Return the state that ``found`` took a wrong value from, such as a list on the host, or a cache."""
         source = self._read_at(found) or found
         carried = self.carried() if source.holder or source.opaque else None
-        return source if carried is None or carried.attribute == source.attribute else carried
+        return source if carried is None or _base(carried) == _base(source) else carried
 
     def carried(self) -> Culprit | None:
         """Return the state that takes something from one request to another, which no table of the requests does."""
@@ -176,7 +171,7 @@ class Scene:
         if found.reported is None or found.others or not raw:
             return None
         other = replace(self, point=found.reported).search()
-        if other is None or other.attribute == found.attribute:
+        if other is None or _base(other) == _base(found):
             return None
         return replace(other, holder=found.holder if other.value == found.value else "")
 
@@ -230,8 +225,7 @@ class Scene:
     def culprit(self, path: Path) -> Culprit:
         """Describe the value at ``path``."""
         *outer, name = path
-        found: list[Culprit] = []
-        entries: list[int] = []
+        found, entries = list[Culprit](), list[int]()
 
         def look(host: Host) -> None:
             wrong = self._parts(host.driver.processor, outer).get(name)
@@ -268,8 +262,8 @@ class Scene:
     def _declared(self, path: Path) -> str:
         """Return ``file:line`` of the data of a class or a module; empty for an instance's, and for a cache's calls."""
         owner, name = State.of(self._blank().processor, self._owners).places.get(path[0], (None, ""))
-        outside = isinstance(owner, type | ModuleType) and not isinstance(vars(owner)[name], CACHED)
-        return declaration(owner, name) if outside else ""
+        inside = not isinstance(owner, type | ModuleType) or isinstance(vars(owner)[name], CACHED)
+        return "" if inside else declaration(owner, name)
 
     def _blank(self) -> Host:
         """Return a new engine without requests."""
@@ -399,3 +393,7 @@ class Scene:
                 if same(wrong, self._own(host, path[:-1], occupant).get(path[-1])):
                     return name
         return ""
+
+
+def _base(culprit: Culprit) -> str:
+    return culprit.name.partition("[")[0]
