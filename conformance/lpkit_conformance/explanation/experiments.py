@@ -236,7 +236,9 @@ EXPERIMENTS: Final = (
         cause="stored",
         fix="stored",
         applies=lambda case: (
-            case.culprit.holder and not case.culprit.common if case.culprit else case.apart and case.apart.kind == "way"
+            case.culprit.how == "carried" or (case.culprit.holder and not case.culprit.common)
+            if case.culprit
+            else case.apart and case.apart.kind == "way"
         ),
         change=lambda case: _equal_and(case, case.request, exchanged(case.ops, case.request, 0)),
     ),
