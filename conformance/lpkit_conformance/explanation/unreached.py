@@ -8,11 +8,12 @@ import inspect
 import threading
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from functools import cache
 from types import FrameType
 from typing import Any
 
 from lpkit_conformance.hosts import default_host
-from lpkit_conformance.instruments.author_lines import follower, library_of, syntax_of
+from lpkit_conformance.instruments.author_lines import follower, is_authors, library_of, syntax_of
 from lpkit_conformance.programs.generate import soak
 from lpkit_conformance.subject.calls import calling
 from lpkit_conformance.subject.subject import Subject
@@ -34,14 +35,22 @@ Reached = defaultdict[str, set[int]]
 
 
 @contextlib.contextmanager
-def reaching() -> Iterator[Reached]:
-    """Yield the author's lines that run in calls of plugins within it."""
+def reaching(cls: Any) -> Iterator[Reached]:
+    """Yield the lines that run in calls of plugins within it, of a class and of functions that it calls.
+
+    Libraries that it uses, such as the one of its tokenizer, do not count: importing one under a trace takes seconds.
+    """
     ran: Reached = defaultdict(set)
+    libraries = {"", library_of(_home(cls))}
+
+    @cache
+    def is_own(file: str) -> bool:
+        return is_authors(file) and library_of(file) in libraries
 
     def note(frame: FrameType, event: str, _: Any) -> None:
         ran[frame.f_code.co_filename].add(frame.f_lineno)
 
-    calling.follow = follower(note)
+    calling.follow = follower(note, is_own)
     threading.settrace(calling.follow)
     try:
         yield ran
@@ -61,15 +70,20 @@ def unreached(cls: Any, ran: Reached) -> Iterator[str]:
 
     Lines that raise, or return nothing, do not count.
     """
-    with contextlib.suppress(OSError, TypeError):  # no class, or no source
-        home = inspect.getsourcefile(cls)
-        own = {"", library_of(home or "")}  # not a library that it uses, such as the one of its tokenizer
-        files = [file for file in ran if library_of(file) in own]
-        blocks = [block for file in files for block in _blocks(file, ran[file], cls if file == home else None)]
+    with contextlib.suppress(OSError):  # no source
+        home = _home(cls)
+        blocks = [block for file in ran for block in _blocks(file, ran[file], cls if file == home else None)]
         shown = [f"{_lines(first, last)} of `{name}`{branch}" for name, first, last, branch in blocks[:MOST_SHOWN]]
         shown += [f"{len(blocks) - MOST_SHOWN} more"] * (len(blocks) > MOST_SHOWN)
         if shown:
             yield f"never reached by these cases: {', '.join(shown)}"
+
+
+def _home(cls: Any) -> str:
+    """Return the file of a class; empty if it is not a class, or has no file."""
+    with contextlib.suppress(OSError, TypeError):
+        return inspect.getsourcefile(cls) or ""
+    return ""
 
 
 def _lines(first: int, last: int) -> str:

@@ -51,11 +51,12 @@ Follow = Callable[[FrameType, str, Any], Any]
 """A function for :func:`sys.settrace`."""
 
 
-def follower(note: Callable[[FrameType, str, Any], None]) -> Follow:
-    """Return a function for :func:`sys.settrace` that calls ``note`` at each event in the author's functions."""
+def follower(note: Callable[[FrameType, str, Any], None], counts: Callable[[str], bool] = is_authors) -> Follow:
+    """Return a function for :func:`sys.settrace` that calls ``note`` at each event in functions of files that
+    ``counts`` is true for: the author's."""
 
     def follow(frame: FrameType, event: str, value: Any) -> Any:
-        if not is_authors(frame.f_code.co_filename):
+        if not counts(frame.f_code.co_filename):
             return None
         note(frame, event, value)
         return follow

@@ -155,7 +155,7 @@ class Session:
         if self._requests is None:
             self.searching(None)
             full = not (self.plan.select or self.plan.quick)
-            with settings_kept(), reaching() if full else contextlib.nullcontext() as ran:
+            with settings_kept(), reaching(self.cls) if full else contextlib.nullcontext() as ran:
                 try:
                     self._requests = self._find()
                     if ran is not None:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from lpkit.v1 import BatchUpdate
-from lpkit_conformance.explanation.unreached import unreached
+from lpkit_conformance.explanation.unreached import reaching, unreached
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.plan import Plan
+from lpkit_conformance.subject.calls import calling
 from lpkit_conformance.suite.in_process import Session
 from zoo.correct.v1 import Bias, ByHand
 
@@ -72,5 +72,9 @@ def test_lines_of_a_library_that_the_class_uses_are_not_its_own(tmp_path: Path, 
     file = tmp_path / folder / "tokens.py"
     file.parent.mkdir()
     file.write_text("def of(text):\n    if text:\n        return 1\n    return 2\n", encoding="utf-8")
-    notes = "".join(unreached(NeverBeyond, defaultdict(set, {str(file): {2, 3}})))
+    names: dict[str, Any] = {}
+    exec(compile(file.read_text(encoding="utf-8"), str(file), "exec"), names)
+    with reaching(NeverBeyond) as ran, calling("apply"):
+        names["of"]("text")
+    notes = "".join(unreached(NeverBeyond, ran))
     assert ("line 4 of `of`" in notes) is named
