@@ -29,9 +29,18 @@ def work(parent: Parent) -> None:
     job = parent.job()
     if job is None:  # pre-started, but not needed
         return
+    judged_with = prepare(job["lost"])
+    import lpkit_conformance.suite.in_process  # noqa: F401 - not before vLLM, or its stand-in
+    from lpkit_conformance.checks.catalogue import by_code
+
+    by_code()
+    if "target" not in job:  # a helper's, which imports all this while its requests are searched for
+        job = parent.job()
+        if job is None:
+            return
     # One thread: sums come out the same every time, and several targets may be checked side by side.
     torch.set_num_threads(1)
-    session = _load(parent, job)
+    session = _load(parent, job, judged_with)
     if session is None:
         return
     while label := parent.job():
@@ -44,11 +53,9 @@ def work(parent: Parent) -> None:
     parent.answer(len(tree.children()))
 
 
-def _load(parent: Parent, job: dict[str, Any]) -> Session | None:
+def _load(parent: Parent, job: dict[str, Any], judged_with: str) -> Session | None:
     """Load the plugin, or the two plugins, and send the labels of the checks; or send why there are none."""
     import torch
-
-    judged_with = prepare(job["lost"])
     from lpkit.loading import LoadError, resolve_target
 
     from lpkit_conformance.discovery.releases import V2_PROCESSORS_SINCE, is_before

@@ -41,6 +41,7 @@ class Helper:
         self._child = Child(CHILD, {**ONE_THREAD, "PYTHONHASHSEED": HASH_SEED})
         self._pool = ThreadPoolExecutor(1)
         self._job, self._judged = job, dict[str, Future[Any]]()
+        self._pool.submit(self._call, {"lost": job["lost"]})  # its imports, while requests are searched for
 
     def __enter__(self) -> Helper:
         return self

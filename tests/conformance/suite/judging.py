@@ -5,7 +5,8 @@ import time
 
 
 def work(parent):
-    parent.job()
+    parent.job()  # to import
+    parent.job()  # to load the plugin
     while label := parent.job():
         status, _, active = label.partition(" ")
         if status == "exit":

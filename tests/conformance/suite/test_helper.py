@@ -35,7 +35,7 @@ def test_only_what_passes_there_is_believed(
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
     monkeypatch.setattr(helper, "CHILD", "judging:work")
     before = set(tree.children())
-    with Helper({"plan": {}}, 1.0) as other:
+    with Helper({"plan": {}, "lost": ""}, 1.0) as other:
         assert other.passed("passed") is None  # nothing was given to it
         other.begin(labels, {}, None)
         results = [other.passed(label) for label in labels]
