@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import inspect
+import sys
 import threading
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -43,14 +43,10 @@ def reaching(cls: Any) -> Iterator[Reached]:
     ran: Reached = defaultdict(set)
     libraries = {"", library_of(_home(cls))}
 
-    @cache
-    def is_own(file: str) -> bool:
-        return is_authors(file) and library_of(file) in libraries
-
     def note(frame: FrameType, event: str, _: Any) -> None:
         ran[frame.f_code.co_filename].add(frame.f_lineno)
 
-    calling.follow = follower(note, is_own)
+    calling.follow = follower(note, cache(lambda file: is_authors(file) and library_of(file) in libraries))
     threading.settrace(calling.follow)
     try:
         yield ran
@@ -70,20 +66,17 @@ def unreached(cls: Any, ran: Reached) -> Iterator[str]:
 
     Lines that raise, or return nothing, do not count.
     """
-    with contextlib.suppress(OSError):  # no source
-        home = _home(cls)
-        blocks = [block for file in ran for block in _blocks(file, ran[file], cls if file == home else None)]
-        shown = [f"{_lines(first, last)} of `{name}`{branch}" for name, first, last, branch in blocks[:MOST_SHOWN]]
-        shown += [f"{len(blocks) - MOST_SHOWN} more"] * (len(blocks) > MOST_SHOWN)
-        if shown:
-            yield f"never reached by these cases: {', '.join(shown)}"
+    home = _home(cls)
+    blocks = [block for file in ran for block in _blocks(file, ran[file], cls if file == home else None)]
+    shown = [f"{_lines(first, last)} of `{name}`{branch}" for name, first, last, branch in blocks[:MOST_SHOWN]]
+    shown += [f"{len(blocks) - MOST_SHOWN} more"] * (len(blocks) > MOST_SHOWN)
+    if shown:
+        yield f"never reached by these cases: {', '.join(shown)}"
 
 
 def _home(cls: Any) -> str:
     """Return the file of a class; empty if it is not a class, or has no file."""
-    with contextlib.suppress(OSError, TypeError):
-        return inspect.getsourcefile(cls) or ""
-    return ""
+    return getattr(sys.modules.get(getattr(cls, "__module__", "")), "__file__", None) or ""
 
 
 def _lines(first: int, last: int) -> str:

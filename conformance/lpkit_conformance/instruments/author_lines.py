@@ -52,8 +52,7 @@ Follow = Callable[[FrameType, str, Any], Any]
 
 
 def follower(note: Callable[[FrameType, str, Any], None], counts: Callable[[str], bool] = is_authors) -> Follow:
-    """Return a function for :func:`sys.settrace` that calls ``note`` at each event in functions of files that
-    ``counts`` is true for: the author's."""
+    """Return a function for :func:`sys.settrace` that calls ``note`` at each event in files for which ``counts``."""
 
     def follow(frame: FrameType, event: str, value: Any) -> Any:
         if not counts(frame.f_code.co_filename):

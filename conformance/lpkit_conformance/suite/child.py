@@ -34,10 +34,9 @@ def work(parent: Parent) -> None:
     from lpkit_conformance.checks.catalogue import by_code
 
     by_code()
-    if "target" not in job:  # a helper's, which imports all this while its requests are searched for
-        job = parent.job()
-        if job is None:
-            return
+    # A helper imports all this while its requests are searched for.
+    if "target" not in job and (job := parent.job()) is None:
+        return
     # One thread: sums come out the same every time, and several targets may be checked side by side.
     torch.set_num_threads(1)
     session = _load(parent, job, judged_with)
