@@ -6,7 +6,7 @@ import copy
 import math
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -257,7 +257,7 @@ class Served:
 @fact
 def odd_served(subject: Subject) -> tuple[Served, ...]:
     """Ask about every odd request of a subject, and serve the accepted requests among good ones."""
-    asked = _asked(subject)
+    asked = tuple(replace(served, rows=[]) for served in _asked(subject))
     _Table(subject).serve(served for served in asked if served.refusal is None)
     return asked
 
@@ -265,7 +265,7 @@ def odd_served(subject: Subject) -> tuple[Served, ...]:
 @fact
 def refused_served(subject: Subject) -> tuple[Served, ...]:
     """Serve every odd request that the plugin refuses among good ones, like a front end that does not ask."""
-    refused = tuple(served for served in _asked(subject) if served.refusal is not None)
+    refused = tuple(replace(served, rows=[]) for served in _asked(subject) if served.refusal is not None)
     _Table(subject).serve(refused)
     return refused
 
@@ -288,7 +288,7 @@ def tokens_named(subject: Subject) -> tuple[tuple[Served, ...], ...]:
 
 @fact
 def _asked(subject: Subject) -> tuple[Served, ...]:
-    """Ask about every odd request in a process without an instance, such as a front end."""
+    """Ask about every odd request in a process without an instance, such as a front end; each caller serves copies."""
     return tuple(
         Served(f"{key}={reprlib.repr(value)}", params, subject.plugin.refusal(params))
         for key, value, params in odd_requests(subject)

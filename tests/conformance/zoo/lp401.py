@@ -77,6 +77,12 @@ class Sharpens(V1Base):
 sound("keeps the argmax for every factor that it accepts")(Sharpens)
 
 
+@sound("reads the factor again without checking it; a factor that validate_params refuses turns the order around")
+class ReadsUnchecked(Sharpens):
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        return (params.extra_args or {}).get("factor")
+
+
 @defect("LP401", "levels the best tokens, of which a greedy request gets the one with the smallest id")
 class LevelsBest(Sharpens):
     CASE = {"extra_args": {"factor": 2.0}}
