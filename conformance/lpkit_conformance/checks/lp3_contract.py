@@ -169,7 +169,8 @@ class LP303(ContractCheck):
     Why: the engine applies processors to partial prefills, warm-up batches and split verifications, and discards their
     tokens.
 
-    Fix: do not count or advance anything in ``apply``; derive state from the tokens.
+    Fix: count and advance nothing in ``apply``. The tokens say where a request is: the length of its output list (V1),
+    ``ctx.pos`` (V2), ``rows.output_len`` (lpkit).
     """
 
     code, name = "LP303", "pure-apply"
@@ -353,7 +354,7 @@ class LP307(ContractCheck):
             empty = (again(rows.clone()) == -math.inf).all(1, keepdim=True)
             if bool(empty.any()):
                 summary = f"every token of a row of {label} logits was masked"
-                fix = "keep at least the best token, whatever the threshold is"
+                fix = "keep at least the best token"
                 raise Failed(summary, {"row": str(compare.first_row(empty))}, "a finite logit", "all -inf", fix=fix)
         kept = again(logits.clone()) > -math.inf
         for masked in masks(subject, logits):

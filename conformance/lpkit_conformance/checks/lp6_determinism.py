@@ -125,7 +125,7 @@ class LP602(Check):
     Why: the engine draws from it for every request without a seed. A run with a fixed engine seed is no longer
     reproducible, and workers diverge.
 
-    Fix: use a ``torch.Generator`` of your own, seeded from the request.
+    Fix: use a ``torch.Generator`` of your own, seeded from the request and the length of its output; or `lpkit.rng`.
     """
 
     code, name, requires = "LP602", "leaves-global-rng", ("LP101", "LP301")
@@ -146,7 +146,7 @@ class LP602(Check):
         if changed:
             summary = f"the plugin drew from the global generator of {' and '.join(changed)}"
             own = " and a ".join(advice.fix(name, self.code) for name in changed)
-            fix = f"draw from a {own} of your own, seeded from the request"
+            fix = f"draw from a {own} of your own, seeded by the request and its length, or use `lpkit.rng`"
             cls = subject.plugin.cls
             wrote = writes.follow(cls, lambda: parts.default_host(subject, size), state, lambda host: [*host.run(ops)])
             line = str(wrote.first or "")
