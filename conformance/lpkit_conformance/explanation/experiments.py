@@ -306,6 +306,7 @@ def blamed(case: Reproduction, passes: Callable[[Reproduction], bool]) -> Findin
     finding, culprit, readers = case.finding, case.culprit, readers_of(case.subject)
     line, state = proven.blames(case) if proven else ("", "")
     causes = []
+    key = ""
     apart = case.apart
     named = culprit and ("[" in culprit.name or culprit.how)
     if apart is not None and apart.kind == "asked" and case.uses and not named:
@@ -332,7 +333,7 @@ def blamed(case: Reproduction, passes: Callable[[Reproduction], bool]) -> Findin
         finding = replace(finding, state=apart.name if apart.kind in ("read", "held") else "")
         if fix := {"held": "scratch", "padded": "padding"}.get(apart.kind):
             finding = replace(finding, fix=advice.fix(fix).replace("{name}", apart.name))
-    if proven is not None and proven.cause and not (apart is not None and apart.kind == "padded"):
+    if proven is not None and proven.cause and key != "common" and not (apart is not None and apart.kind == "padded"):
         causes.append(advice.cause(proven.cause).replace("{call}", apart.mixes if apart else ""))
     if proven is not None and proven.alone:
         summary = (

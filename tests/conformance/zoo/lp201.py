@@ -392,7 +392,7 @@ class WeighsUpToItsLimit(LastMaxTokens):
         return logits
 
 
-@defect("LP201", "curves are known by the sign of their amount", fix="let the key", line="if curve is None")
+@defect("LP201", "curves are known by the sign of their amount", fix="let the key", line="self.curves.get(")
 class CurvesBySign(Dense):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -501,7 +501,12 @@ class Meter:
         return logits
 
 
-@defect("LP201", "the callables of all requests note their tokens in one dict of their class", line="seen: ClassVar")
+@defect(
+    "LP201",
+    "the callables of all requests note their tokens in one dict of their class",
+    line="seen: ClassVar",
+    also=("LP108",),
+)
 class NotesInTheClass(Simple):
     def make(self, amount: float, params: Any) -> Callable[..., torch.Tensor]:
         return Meter(amount)

@@ -12,11 +12,7 @@ from zoo.correct.v1_history import History
 from zoo.registry import defect, sound
 
 
-@defect(
-    "LP504",
-    "a latch that the logits of an earlier step set; it survives preemption by id(params)",
-    line="self.latched[key, 0] =",
-)
+@defect("LP504", "a latch that the logits of an earlier step set; it survives preemption by id(params)")
 class Latch(History):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
