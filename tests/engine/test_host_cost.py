@@ -16,12 +16,12 @@ CHAINS = {"rules": 4, "rules, with a condition": 3}
 """Launches of documents' steps; those of other rules are known without an engine."""
 
 MOST_INSTRUCTIONS = {
-    ("min-p", "V1"): 60,
-    ("min-p", "V2"): 60,
+    ("min-p", "V1"): 45,
+    ("min-p", "V2"): 45,
     ("target-token", "V1"): 60,
     ("target-token", "V2"): 60,
-    ("penalties", "V1"): 100,
-    ("penalties", "V2"): 75,
+    ("penalties", "V1"): 65,
+    ("penalties", "V2"): 65,
 }
 """Thousands, for a step of 8 requests."""
 
