@@ -6,8 +6,9 @@ import copy
 import math
 import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
+from itertools import starmap
 from typing import Any
 
 import torch
@@ -257,7 +258,7 @@ class Served:
 @fact
 def odd_served(subject: Subject) -> tuple[Served, ...]:
     """Ask about every odd request of a subject, and serve the accepted requests among good ones."""
-    asked = tuple(replace(served, rows=[]) for served in _asked(subject))
+    asked = tuple(starmap(Served, _answers(subject)))
     _Table(subject).serve(served for served in asked if served.refusal is None)
     return asked
 
@@ -265,7 +266,7 @@ def odd_served(subject: Subject) -> tuple[Served, ...]:
 @fact
 def refused_served(subject: Subject) -> tuple[Served, ...]:
     """Serve every odd request that the plugin refuses among good ones, like a front end that does not ask."""
-    refused = tuple(replace(served, rows=[]) for served in _asked(subject) if served.refusal is not None)
+    refused = tuple(served for served in starmap(Served, _answers(subject)) if served.refusal is not None)
     _Table(subject).serve(refused)
     return refused
 
@@ -287,10 +288,10 @@ def tokens_named(subject: Subject) -> tuple[tuple[Served, ...], ...]:
 
 
 @fact
-def _asked(subject: Subject) -> tuple[Served, ...]:
-    """Ask about every odd request in a process without an instance, such as a front end; each caller serves copies."""
+def _answers(subject: Subject) -> tuple[tuple[str, SamplingParams, BaseException | None], ...]:
+    """Ask about every odd request in a process without an instance, such as a front end."""
     return tuple(
-        Served(f"{key}={reprlib.repr(value)}", params, subject.plugin.refusal(params))
+        (f"{key}={reprlib.repr(value)}", params, subject.plugin.refusal(params))
         for key, value, params in odd_requests(subject)
     )
 

@@ -95,9 +95,12 @@ class Reproduction:
     @property
     def mixes(self) -> bool:
         """True if other requests' values may be taken for the row's own: no state of a row is known to hold them."""
-        culprit, apart = self.culprit, self.apart
-        kept = culprit and (culprit.how == "carried" or (culprit.holder and not culprit.common))
-        return not kept and not (apart and apart.kind == "asked")
+        return not (self.culprit and self.culprit.stored) and not (self.apart and self.apart.kind == "asked")
+
+    @property
+    def pads(self) -> bool:
+        """True if the padding behind the row's own values may be taken for values."""
+        return self.mixes and self.style != "adapter" and not (self.culprit and self.culprit.holder)
 
     def judging(self, request: str, *programs: Sequence[Op]) -> list[Reproduction]:
         """Return the same of a single request, with each of these programs; none if one of them is empty."""
@@ -218,13 +221,13 @@ EXPERIMENTS: Final = (
     Experiment(
         cause="padding",
         fix="padding",
-        applies=lambda case: case.mixes and case.style != "adapter" and not (case.culprit and case.culprit.holder),
+        applies=lambda case: case.pads,
         change=lambda case: case.doing(with_equal_lengths(case.subject, case.ops)),
     ),
     Experiment(
         cause="histories",
         fix="histories",
-        applies=lambda case: case.mixes and case.style != "adapter" and not (case.culprit and case.culprit.holder),
+        applies=lambda case: case.pads,
         change=lambda case: case.doing(with_equal_totals(case.ops, case.request)),
     ),
     Experiment(
@@ -235,11 +238,7 @@ EXPERIMENTS: Final = (
     Experiment(
         cause="stored",
         fix="stored",
-        applies=lambda case: (
-            case.culprit.how == "carried" or (case.culprit.holder and not case.culprit.common)
-            if case.culprit
-            else case.apart and case.apart.kind == "way"
-        ),
+        applies=lambda case: case.culprit.stored if case.culprit else case.apart and case.apart.kind == "way",
         change=lambda case: _equal_and(case, case.request, exchanged(case.ops, case.request, 0)),
     ),
     Experiment(

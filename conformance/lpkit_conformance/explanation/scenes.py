@@ -88,6 +88,11 @@ class Culprit:
     unwritten: bool = False
 
     @property
+    def stored(self) -> bool:
+        """True if it is kept for some requests, and holds what came of another one."""
+        return self.how == "carried" or bool(self.holder and not self.common)
+
+    @property
     def opaque(self) -> bool:
         """True for an object: what is wrong may be inside, where several requests share it."""
         return not self.value or "<" in self.value or "..." in self.value
