@@ -67,6 +67,6 @@ def test_a_recorded_step_takes_few_instructions_where_valgrind_is_asked_to_count
     chosen = [part for name, runner in MOST_INSTRUCTIONS if runner == "V1" for part in ("--only", name)]
     printed = python("-m", "host_cost", "--work", str(tmp_path), "--batch", "8", *chosen)
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in printed.splitlines()[2:]]
-    found = {(row[0], row[1]): int(row[5]) for row in rows if not row[0].startswith("vLLM")}
+    found = {(row[0], row[1]): int(row[6]) for row in rows if not row[0].startswith("vLLM")}
     assert found.keys() == MOST_INSTRUCTIONS.keys()
     assert not {key: number for key, number in found.items() if number > MOST_INSTRUCTIONS[key]}

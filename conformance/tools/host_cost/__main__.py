@@ -45,17 +45,19 @@ def main() -> int:
         numbers = measure.under_callgrind(options.work, sys.argv[1:])
         instructions = {id(step): number for step, number in zip(counted, numbers, strict=True)}
     print(
-        "| plugin | runner | requests | warm, µs | cold, µs | instructions, k | launches | operations | new | calls |"
+        "| plugin | runner | requests | hot, µs | warm, µs | cold, µs | instructions, k "
+        "| launches | operations | new | calls |"
     )
-    print("|---|---|--:|--:|--:|--:|--:|--:|--:|--:|")
+    print("|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
     found = {}
     for step in chosen:
         of_it, number = measure.figures(step, driver), instructions.get(id(step))
-        quantities = {"warm": of_it.warm, "cold": of_it.cold}
+        quantities = {"hot": of_it.hot, "warm": of_it.warm, "cold": of_it.cold}
         if number is not None:
             quantities["instructions"] = number / 1e3
         found[page.Key(step.name, step.runner, step.batch, step.own)] = quantities
-        parts = (f"{of_it.warm:.1f}", f"{of_it.cold:.1f}", "" if number is None else f"{number / 1e3:.0f}", *of_it[2:])
+        times = (f"{time:.1f}" for time in of_it[:3])
+        parts = (*times, "" if number is None else f"{number / 1e3:.0f}", *of_it[3:])
         name = f"vLLM's {step.name}" if step.own else step.name
         print(f"| {name} | {step.runner.upper()} | {step.batch} | {' | '.join(map(str, parts))} |", flush=True)
     goals = list(page.goals(found))

@@ -24,13 +24,15 @@ class Figures(NamedTuple):
     """Figures of a step.
 
     Attributes:
-        warm, cold: microseconds, 10th percentile; cold: after a sweep through more memory than the caches hold.
+        hot, warm, cold: microseconds, 10th percentile; warm: after what the engine does between two steps, hot: without
+            it, cold: after a sweep through more memory than the caches hold.
         launches: kernels handed to the driver.
         operations: of torch, dispatched.
         allocated: operations that made new memory.
         calls: of Python functions.
     """
 
+    hot: float
     warm: float
     cold: float
     launches: int
@@ -88,15 +90,16 @@ def figures(step: Step, driver: ctypes.CDLL) -> Figures:
     """Measure a step."""
     found = counts(step, driver)
     swept = torch.zeros(48 * 2**18)
-    return Figures(_timed(step, TURNS), _timed(step, COLD_TURNS, lambda: swept.add_(1.0)), *found)
+    hot, warm = _timed(step, TURNS, step.hurry), _timed(step, TURNS, step.prepare)
+    return Figures(hot, warm, _timed(step, COLD_TURNS, step.prepare, lambda: swept.add_(1.0)), *found)
 
 
-def _timed(step: Step, turns: int, chill: Callable[[], Any] = lambda: None) -> float:
+def _timed(step: Step, turns: int, prepare: Callable[[], Any], chill: Callable[[], Any] = lambda: None) -> float:
     times = []
     gc.disable()
     with torch.inference_mode():
         for turn in range(WARM_UP + turns):
-            step.prepare()
+            prepare()
             chill()
             begin = time.perf_counter_ns()
             step.call()

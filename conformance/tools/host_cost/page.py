@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 RUNNERS = ("v1", "v2")
-QUANTITIES = ("warm", "cold", "instructions")
+QUANTITIES = ("hot", "warm", "cold", "instructions")
 HEADING = "## Measured\n"
 
 MOST = {
     "min-p": ("instructions", 60),
     "penalties": ("instructions", 50),
-    **dict.fromkeys(("dry", "thinking-budget", "xtc"), ("warm", 8)),
+    **dict.fromkeys(("dry", "thinking-budget", "xtc"), ("hot", 8)),
 }
 """Most microseconds, or thousands of instructions, of a step of 8 requests."""
 
@@ -21,9 +21,10 @@ OTHERS = ("warm", 25)
 """The same for any other plugin."""
 
 ABOUT = """
-Microseconds of a step on V1 and V2, by the number of requests: warm, and cold after a sweep through 48 MiB. Thousands
-of instructions, for plugins with a counterpart in vLLM. vLLM's own on V1 is without its operations on whole
-vocabularies, which a GPU computes. `make host-cost` with the option `--page` writes this.
+Microseconds of a step on V1 and V2, by the number of requests: *hot* in steps without a pause, in which caches hold the
+last step; *warm* after what the engine does between two steps; *cold* after a sweep through 48 MiB. Thousands of
+instructions, for plugins with a counterpart in vLLM. vLLM's own on V1 is without its operations on whole vocabularies,
+which a GPU computes. `make host-cost` with the option `--page` writes this.
 """
 
 

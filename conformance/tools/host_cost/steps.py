@@ -33,6 +33,7 @@ class Step(NamedTuple):
         name, runner, batch: of the processor, ``v1`` or ``v2``, and number of requests.
         own: True for vLLM's own processor.
         prepare: gives every request a token, as the engine does between two steps.
+        hurry: gives every request a token and does nothing else, so that the caches still hold the last step.
         call: the step.
         processor: the object that edits the logits.
     """
@@ -42,6 +43,7 @@ class Step(NamedTuple):
     batch: int
     own: bool
     prepare: Callable[[], None]
+    hurry: Callable[[], None]
     call: Callable[[], Any]
     processor: Any
 
@@ -72,6 +74,7 @@ def of_plugin(name: str, cls: type, case: dict[str, Any], runner: str, batch: in
         candidate.prepare(requests, requests.change())
         candidate.follow()
     logits = torch.zeros(batch, VOCAB)
+    context, outputs = requests.context(CPU), [request.output_token_ids for request in requests.rows]
 
     def prepare() -> None:
         requests.advance()
@@ -80,17 +83,25 @@ def of_plugin(name: str, cls: type, case: dict[str, Any], runner: str, batch: in
     processor = candidate.driver.processor
     if runner == "v1":
 
+        def hurry() -> None:
+            for output in outputs:
+                output.append(1)
+
         def call() -> None:
             processor.update_state(None)
             processor.apply(logits)
 
     else:
 
+        def hurry() -> None:
+            nonlocal context
+            context, candidate._ctx = candidate._ctx, context  # like an engine's, another object in each step
+
         def call() -> None:
             processor.apply_staged_writes()
             processor.apply(logits, candidate._ctx)
 
-    return Step(name, runner, batch, False, prepare, call, processor)
+    return Step(name, runner, batch, False, prepare, hurry, call, processor)
 
 
 COUNTERPARTS: dict[str, dict[str, Any]] = {
@@ -146,7 +157,7 @@ def vllms_own(name: str, batch: int) -> Iterator[Step]:
         def call() -> None:
             state.apply(logits, context)
 
-    yield Step(name, "v2", batch, True, prepare, call, kernels)
+    yield Step(name, "v2", batch, True, prepare, lambda: None, call, kernels)
     if name not in ("min-p", "logit-bias"):
         return
     builtin = import_module("vllm.v1.sample.logits_processor.builtin")
@@ -160,8 +171,7 @@ def vllms_own(name: str, batch: int) -> Iterator[Step]:
         processor.update_state(None)
         processor.apply(few)
 
-    # What the engine does between two steps, for ours and for theirs: without it, the caches still hold the last step.
-    yield Step(name, "v1", batch, True, requests.advance, on_v1, processor)
+    yield Step(name, "v1", batch, True, requests.advance, lambda: None, on_v1, processor)
 
 
 def steps(names: set[str] | None, batches: tuple[int, ...]) -> Iterator[Step]:

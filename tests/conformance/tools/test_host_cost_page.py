@@ -9,7 +9,7 @@ from host_cost.page import Key, goals, write
 FOUND = {
     Key("min-p", "v1", 8, False): {"warm": 3.0, "cold": 9.0, "instructions": 41.0},
     Key("min-p", "v1", 8, True): {"warm": 5.0, "cold": 8.0, "instructions": 57.0},
-    Key("dry", "v2", 8, False): {"warm": 8.5, "cold": 30.0},
+    Key("dry", "v2", 8, False): {"hot": 8.5, "warm": 18.5, "cold": 30.0},
 }
 
 
@@ -27,4 +27,4 @@ def test_only_the_measured_section_of_a_page_is_replaced(tmp_path: Path) -> None
     write(page, FOUND)
     assert page.read_text("utf-8") == once
     assert once.startswith("# Title\n\n## Measured\n\nMicro") and once.endswith("|\n\n## Behind\n\nkept\n")
-    assert "| dry | none, 8.5 | none, 30.0 |  |" in once and "stale" not in once
+    assert "| dry | none, 8.5 | none, 18.5 | none, 30.0 |  |" in once and "stale" not in once
