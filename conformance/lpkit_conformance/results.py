@@ -132,7 +132,7 @@ class Failed(Exception):
 
     Args:
         finding: the evidence, or its summary; the other arguments are then the rest of a :class:`Finding`.
-        advice: True for evidence that is worth knowing and fails no plugin.
+        advice: True for evidence that is worth knowing and fails no plugin; None: the check's tier decides.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class Failed(Exception):
         cause: str = "",
         fix: str = "",
         location: str = "",
-        advice: bool = False,
+        advice: bool | None = None,
     ) -> None:
         if isinstance(finding, str):
             finding = Finding(finding, where or {}, expected, got, cause=cause, fix=fix, location=location)

@@ -40,8 +40,8 @@ SLOW = {
 }
 """They take longer than all others of their check."""
 OF_EACH_STYLE = {*{(defect.code, defect.style): defect.id for defect in reversed(zoo.DEFECTS)}.values()} - SLOW
-SAMPLE = OF_EACH_STYLE | {defect.id for defect in zoo.DEFECTS if defect.fix or defect.line}
-"""Of each check a defect per style, and those whose fix or line is known."""
+SAMPLE = OF_EACH_STYLE | {defect.id for defect in zoo.DEFECTS if defect.fix or defect.line or defect.cause}
+"""Of each check a defect per style, and those whose fix, line or cause is known."""
 OF_EACH_CHECK = {defect.code: defect for defect in reversed(zoo.DEFECTS)}.values()
 
 
@@ -70,8 +70,8 @@ def explain(results: list[CheckResult]) -> str:
 
 
 def caught(defect: zoo.Defect, results: list[CheckResult]) -> bool:
-    wanted = "advice" if CHECKS[defect.code].tier == "advice" else "failed"
-    return wanted in zoo.outcome(results, defect.code)
+    wanted = {"advice", "failed"} if CHECKS[defect.code].tier == "advice" else {"failed"}
+    return bool(wanted & zoo.outcome(results, defect.code))
 
 
 def blamed(results: list[CheckResult]) -> list[CheckResult]:
@@ -85,6 +85,8 @@ def test_the_named_check_catches_the_defect(specimen: zoo.Defect) -> None:
     findings = [result.finding for result in results if result.finding]
     if specimen.fix:
         assert any(specimen.fix in finding.fix for finding in findings), findings
+    if specimen.cause:
+        assert any(specimen.cause in finding.cause for finding in findings), findings
     if specimen.line:
         assert any(specimen.line in line_of(finding.location) for finding in findings), findings
 

@@ -126,5 +126,7 @@ def judge(
         finding = replace(finding, fix=finding.fix or check.sections()["fix"], location=finding.location or location())
         if check.option:
             finding = replace(finding, where={**finding.where, "needs": check.option})
-        mild = failure.advice or (check.tier == "advice" and (check.option or not finding.exception))
+        mild = failure.advice
+        if mild is None:
+            mild = check.tier == "advice" and bool(check.option or not finding.exception)
         return result("advice" if mild else "failed", finding.summary, finding)

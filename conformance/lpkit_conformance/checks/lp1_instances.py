@@ -136,7 +136,10 @@ def _sharing(subject: Subject, finding: Finding) -> Finding:
         for name, (owner, key) in held.places.items():
             if not isinstance(owner, dict) and not state.same(held.get(name), now.get(name)):
                 kind = state.kind_of(owner, key)
-                cause, fix = advice.cause(kind, "LP108").format(name=name), advice.fix(kind, "LP108")
+                of, fix = name, advice.fix(kind, "LP108")
+                if kind == "default":
+                    name = state.changed_default(vars(owner)[key], held.get(name), now.get(name))
+                cause = advice.cause(kind, "LP108").format(name=name, of=of)
                 line = findings.declaration(owner, key) or finding.location
                 return replace(finding, state=name, location=line, cause=cause, fix=fix)
     return finding

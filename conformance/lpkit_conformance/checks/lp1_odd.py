@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 from lpkit_conformance.checks.base import STATE, Check
 from lpkit_conformance.checks.lazily import (
@@ -17,12 +18,15 @@ from lpkit_conformance.checks.lazily import (
     runtime,
     stand,
     torch,
+    trails,
 )
+from lpkit_conformance.checks.lp1_parameters import serve
 from lpkit_conformance.discovery.releases import NO_PROMPT_IDS_SINCE, VALIDATED_SINCE, is_before
 from lpkit_conformance.explanation import advice, exceptions
 from lpkit_conformance.instruments.author_lines import location_of
 from lpkit_conformance.programs.generate import Arrive
 from lpkit_conformance.results import Failed, Skipped
+from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.vllm_api.runners import V1
 
 
@@ -51,7 +55,7 @@ class LP111(Check):
                     summary = f"{served.argument} is accepted by validate_params; the request's row then {problem[0]}"
                     where = {"argument": served.argument, "token id": str(problem[1])}
                     values = f"{float(before[problem[1]]):g}", f"{float(after[problem[1]]):g}"
-                    cause = "the argument is used without a check of its range"
+                    cause = advice.cause(problem[0], self.code)
                     expected = f"a valid row (the token had {values[0]})"
                     raise Failed(
                         summary, where, expected, values[1], cause=cause, fix=advice.fix(problem[0], self.code)
@@ -253,7 +257,7 @@ class LP115(Check):
     """Token 0 is a token like any other.
 
     If the tokens 1 and 2 are treated as an argument names them, token 0 is treated in this way where it is named, or
-    `validate_params` refuses it.
+    `validate_params` refuses it. Advice, unless a case that you give names token 0.
 
     Why: ``if token:`` and ``args.get("token") or default`` take token 0 for a missing argument, and the request is
     served as if it did not use the plugin. In many vocabularies, token 0 is a word, ``!``, or the end of the text.
@@ -275,16 +279,34 @@ class LP115(Check):
             judged += 1
             if not torch.equal(_swapped(first, 0, 1), zero):
                 told = "changed" if first[1] else "left alone"
+                given = [*map(partial(_names_zero, named[0].argument), (subject.setup.case, *subject.setup.others))]
                 raise Failed(
                     f"with {named[0].argument} 0, token 0 is not treated as token 1 is with 1",
                     {"argument": named[0].argument, "token id": "0"},
                     f"token 0 is {told}, as the tokens 1 and 2 are if they are named",
                     f"{int(zero.sum())} tokens are changed, {int(first.sum())} for token 1",
                     cause="0 is false in a condition, so token 0 counts as a missing argument",
+                    location=_answered_otherwise(subject, *named[:2]),
+                    advice=False if any(given) else None,
                 )
         if not judged:
             raise Skipped("no argument names a token that is changed at once")
         return f"{judged} arguments"
+
+
+def _answered_otherwise(subject: Subject, *named: odd_arguments.Served) -> str:
+    """Return ``file:line`` of the condition that two requests answer differently; empty if none does."""
+    ran = []
+    for served in named:
+        with trails.trail(lambda frame, returned: ({}, {})) as seen:
+            serve(subject, served.params)
+        ran.append(seen)
+    return trails.parting(*ran)[1]
+
+
+def _names_zero(key: str, case: Case) -> bool:
+    value = (case.fields.get("extra_args") or {}).get(key)
+    return 0 in value if isinstance(value, list | tuple) else value == 0 and type(value) is int
 
 
 def _swapped(changed: torch.Tensor, one: int, other: int) -> torch.Tensor:

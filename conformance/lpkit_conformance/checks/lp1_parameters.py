@@ -21,7 +21,7 @@ from lpkit_conformance.checks.lazily import (
     writes,
 )
 from lpkit_conformance.discovery.releases import VALIDATED_SINCE
-from lpkit_conformance.explanation import advice
+from lpkit_conformance.explanation import advice, exceptions
 from lpkit_conformance.programs.generate import Arrive, Step
 from lpkit_conformance.results import Failed, Finding, Skipped
 from lpkit_conformance.settings.cases import make_params
@@ -94,13 +94,19 @@ class LP102(Check):
             finding = findings.raised(subject.plugin.cls, error)
             summary = f"{error.method} fails for a request that does not use the plugin: it {error.summary}"
             return replace(finding, summary=summary, where={**finding.where, "extra_args": args}, cause="", fix="")
+        name, value = exceptions.tested(error) if isinstance(error, ValueError) else ("", "")
+        cause = advice.cause("default" if name else "anyone", LP102.code).format(name=name, value=value)
         return Finding(
             "validate_params refuses a request that does not use the plugin",
             {"extra_args": args},
             "no exception",
             f"{type(error).__name__}: {error}"[:300],
+            cause=cause
+            if isinstance(error, ValueError)
+            else exceptions.read(type(error).__name__, str(error), error)[0],
             location=calls.location_of(error),
             exception=type(error).__name__,
+            state=name,
         )
 
 

@@ -199,7 +199,8 @@ class LP303(ContractCheck):
             name, line = culprit.advancing(subject.plugin.cls, standing)
             if name:
                 cause = advice.cause("advances", self.code).format(name=name)
-                finding = replace(finding, cause=cause, location=line, state=name)
+                fix = advice.fix("advances", *findings.readers_of(subject))
+                finding = replace(finding, cause=cause, fix=fix, location=line, state=name)
                 break
         line = finding.location or findings.at_fault(subject, "apply")
         if used := advice.sign(self.code, line):
@@ -353,9 +354,11 @@ class LP307(ContractCheck):
                 continue  # the one token left may be one that the plugin forbids
             empty = (again(rows.clone()) == -math.inf).all(1, keepdim=True)
             if bool(empty.any()):
-                summary = f"every token of a row of {label} logits was masked"
-                fix = "keep at least the best token"
-                raise Failed(summary, {"row": str(compare.first_row(empty))}, "a finite logit", "all -inf", fix=fix)
+                summary, row = f"every token of a row of {label} logits was masked", compare.first_row(empty)
+                # A rule of tokens leaves none of other logits either; a threshold leaves some.
+                key = "set" if bool((again(logits.flip(1))[row] == -math.inf).all()) else "threshold"
+                texts = {"cause": advice.cause(key, self.code), "fix": advice.fix(key, self.code)}
+                raise Failed(summary, {"row": str(row)}, "a finite logit", "all -inf", **texts)
         kept = again(logits.clone()) > -math.inf
         for masked in masks(subject, logits):
             left = (kept & ~masked).any(1, keepdim=True)

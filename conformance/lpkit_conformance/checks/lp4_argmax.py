@@ -68,6 +68,7 @@ class LP401(ContractCheck):
                     {"row": str(row)},
                     f"token {int(rows[row].argmax())} keeps the largest logit",
                     f"token {int(result[row].argmax())} has it",
+                    cause=_moved(rows[row], result[row]),
                 )
         return f"{tried} rows"
 
@@ -81,8 +82,17 @@ class LP401(ContractCheck):
                         {"argument": served.argument},
                         f"token {int(before.argmax())} keeps the largest logit",
                         f"token {int(after.argmax())} has it",
+                        cause=_moved(before, after),
                     )
         return note
+
+
+def _moved(before: torch.Tensor, after: torch.Tensor) -> str:
+    """Return what a row's edit does to the best token, or else to the one that is best then."""
+    best = int(before.argmax())
+    key, token = ("lowered", best) if after[best] < before[best] else ("raised", int(after.argmax()))
+    values = {"token": token, "before": f"{float(before[token]):g}", "after": f"{float(after[token]):g}"}
+    return advice.cause(key, LP401.code).format(**values)
 
 
 def contested(logits: torch.Tensor, again: stand.Apply) -> dict[str, torch.Tensor]:

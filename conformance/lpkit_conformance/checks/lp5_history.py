@@ -24,6 +24,7 @@ from lpkit_conformance.checks.lazily import (
 )
 from lpkit_conformance.checks.lp1_odd import invalid
 from lpkit_conformance.discovery.releases import NO_PROMPT_IDS_SINCE
+from lpkit_conformance.explanation import advice
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Preempt, Program, Resume, Step, program
 from lpkit_conformance.results import Failed
 from lpkit_conformance.settings.hosts import RUNNER_HOSTS
@@ -129,8 +130,8 @@ class LP504(Check):
             mismatch = compare.Mismatch(seen.step, row, item.request, item.position, token, 0.0, 0.0, {}, kind)
             failure = differing(summary, {"step": str(seen.step)}, found)
             if kept := culprit.kept_state(subject, ops, 8, mismatch, parts.default_host):
-                cause = kept.cause(item.request)
-                failure = Failed(replace(failure.finding, cause=cause, location=kept.line, state=kept.name))
+                cause, fix = kept.cause(item.request), advice.fix("kept", *findings.readers_of(subject))
+                failure = Failed(replace(failure.finding, cause=cause, fix=fix, location=kept.line, state=kept.name))
             raise failure
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from types import FrameType
 
 from lpkit.loading import installed
 
@@ -23,8 +24,10 @@ from lpkit_conformance.checks.lazily import (
     v1_async,
 )
 from lpkit_conformance.discovery.releases import ASYNC_SINCE
+from lpkit_conformance.explanation import advice, exceptions
+from lpkit_conformance.instruments import author_lines
 from lpkit_conformance.programs.generate import Arrive, Finish, Program, Step, program
-from lpkit_conformance.results import Failed, NeverActive
+from lpkit_conformance.results import Failed, Finding, NeverActive
 from lpkit_conformance.vllm_api.runners import V1
 
 
@@ -67,12 +70,25 @@ class LP505(LadderCheck):
         rows = [row for attempt in invented if (row := unless_forbidden(subject, attempt)) is not None]
         if len(rows) == 2 and torch.equal(unknown, rows[0]) and not torch.equal(*rows):
             outputs = ", ".join([*("known" for _ in range(known)), *["{0}"] * INVENTED])
+            indexed: list[tuple[str, str]] = []
+
+            def note(frame: FrameType, event: str, _: object) -> None:
+                if event == "line" and not indexed and (name := exceptions.negative_index(frame)):
+                    indexed.append((name, f"{frame.f_code.co_filename}:{frame.f_lineno}"))
+
+            with author_lines.following(note):
+                self._alone(subject, known, v1_async.PLACEHOLDER)
+            name, line = next(iter(indexed), ("", findings.at_fault(subject, "apply")))
             raise Failed(
-                "a placeholder of -1 in the output list is taken for the last token of the vocabulary",
-                {"output list": f"[{outputs.format(v1_async.PLACEHOLDER)}]"},
-                "logits that differ from those for the last token",
-                f"the same as for [{outputs.format(last)}]",
-                location=findings.at_fault(subject, "apply"),
+                Finding(
+                    "a placeholder of -1 in the output list is taken for the last token of the vocabulary",
+                    {"output list": f"[{outputs.format(v1_async.PLACEHOLDER)}]"},
+                    "logits that differ from those for the last token",
+                    f"the same as for [{outputs.format(last)}]",
+                    cause=advice.cause("index", self.code).format(name=name) if name else "",
+                    location=line,
+                    state=name,
+                )
             )
 
     @staticmethod

@@ -19,6 +19,7 @@ from lpkit_conformance.checks.lazily import (
     compare,
     culprit,
     edits,
+    findings,
     module_state,
     np,
     parts,
@@ -26,6 +27,7 @@ from lpkit_conformance.checks.lazily import (
     solo,
     state,
     torch,
+    trails,
     writes,
 )
 from lpkit_conformance.explanation import advice
@@ -144,13 +146,19 @@ class LP602(Check):
             name for name, old, new in zip(("torch", "random", "numpy"), before, after, strict=True) if old != new
         ]
         if changed:
-            summary = f"the plugin drew from the global generator of {' and '.join(changed)}"
             own = " and a ".join(advice.fix(name, self.code) for name in changed)
             fix = f"draw from a {own} of your own, seeded by the request and its length, or use `lpkit.rng`"
             cls = subject.plugin.cls
+            fix = advice.fix("draws", *findings.readers_of(subject)) or fix
             wrote = writes.follow(cls, lambda: parts.default_host(subject, size), state, lambda host: [*host.run(ops)])
             line = str(wrote.first or "")
-            raise Failed(summary, expected="an unchanged state", got="a changed state", fix=fix, location=line)
+            how = advice.sign(self.code, line) or "drew"
+            summary = f"the plugin {how} {'from ' * (how == 'drew')}the global generator of {' and '.join(changed)}"
+            name = trails.set_by(line)
+            cause = advice.cause(how, self.code).format(name=f" `{name}`" if name else "")
+            raise Failed(
+                Finding(summary, {}, "an unchanged state", "a changed state", (), cause, fix, line, state=name)
+            )
         return None
 
 

@@ -149,7 +149,9 @@ class LP605(Check):
             raise Skipped("the plugin is not reproducible, which LP601 judges")
         name, line = parting_of(still, jumping)
         summary, got = "the logits depend on the time of day", "different logits when the clock jumps"
-        cause = advice.cause("clock", self.code)
+        name = name or trails.set_by(line)
+        cause = advice.cause(advice.sign(self.code, line) or "earlier", self.code)
+        cause = cause.format(name=f" for `{name}`" if name else "")
         raise Failed(Finding(summary, {}, "equal logits", got, cause=cause, location=line, state=name))
 
 

@@ -26,6 +26,8 @@ Groups = Mapping[str, Mapping[str, str]]
 SIGNS: Final[Groups] = {
     "LP105": {"popped": r"\.pop(item)?\(|\bdel\b"},
     "LP303": {"consumes": r"\.pop(left|item)?\(|\bnext\("},
+    "LP602": {"reseeded": r"seed\(|set\w*state\("},
+    "LP605": {"clock": r"\b(time|monotonic|perf_counter|now|today)\w*\("},
     "LP604": {
         "hash": r"\bhash\(",
         "address": r"\bid\(",

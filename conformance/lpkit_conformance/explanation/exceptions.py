@@ -16,6 +16,9 @@ from typing import Any
 from lpkit_conformance.explanation.advice import CAUSES, FIXES
 from lpkit_conformance.instruments.author_lines import is_authors, syntax_of
 
+INDEXING = r"gather|scatter|index_|take"
+"""Calls that take indices."""
+
 MOST_VALUES = 3
 """Variables of a line that a cause names."""
 
@@ -68,6 +71,37 @@ def _values(error: BaseException) -> str:
                 return f"`{name}` has {len(held)} entr{'y' if len(held) == 1 else 'ies'}, and {which} is {index}"
         read = {ast.unparse(node): _plain(node, frame) for node in nodes if isinstance(node, ast.Name | ast.Attribute)}
         return " and ".join([f"`{name}` is {value}" for name, value in read.items() if value][:MOST_VALUES])
+    return ""
+
+
+def tested(error: BaseException) -> tuple[str, str]:
+    """Return name and value of the first plain variable that the condition of the author's ``raise`` asks."""
+    with contextlib.suppress(Exception):  # as above
+        frame, number = next(_author_frames(error))
+        around = [node for node in ast.walk(syntax_of(frame.f_code.co_filename)) if isinstance(node, ast.If)]
+        around = [node for node in around if node.lineno <= number <= (node.end_lineno or 0)]
+        test = max(around, key=lambda node: node.lineno).test
+        asked = [node for node in ast.walk(test) if isinstance(node, ast.Name | ast.Attribute)]
+        plain = ((ast.unparse(node), _plain(node, frame)) for node in asked)
+        return next((name, value) for name, value in plain if value and value[0] not in "([")
+    return "", ""
+
+
+def negative_index(frame: FrameType) -> str:
+    """Return what the current line takes for an index, or for several, and holds a negative one; else empty."""
+    with contextlib.suppress(SyntaxError):
+        for node in ast.walk(parsed(frame.f_code.co_filename, frame.f_lineno)):
+            parts: list[ast.expr] = []
+            if isinstance(node, ast.Subscript):
+                parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+            elif isinstance(node, ast.Call) and re.search(INDEXING, ast.unparse(node.func)):
+                parts = node.args
+            for part in parts:
+                with contextlib.suppress(Exception):  # of a variable of a comprehension, or one that the line sets
+                    looked = isinstance(part, ast.Name | ast.Attribute | ast.Subscript) and only_looks(part)
+                    ids = _value(part, frame) if looked else ()
+                    if ids < 0 if isinstance(ids, int) else any(token < 0 for token in ids):
+                        return ast.unparse(part)
     return ""
 
 

@@ -202,7 +202,8 @@ class Scene:
 
         def look(host: Host) -> None:
             here, own = self._parts(host.driver.processor, path), self._own(host, path)
-            names = {name: place for name, place in {**here.places, **own.places}.items() if name not in self.tables}
+            parts = {} if here.home is MISSING else {**here.places, **own.places}
+            names = [name for name in parts if name not in self.tables]
             found[:] = [name for name in names if not same(here.get(name), own.get(name))]
             # Of what is equal, a container may be shared, and change in the call itself.
             found[:] = found or [name for name in names if path and isinstance(here.get(name), list | dict | set)]

@@ -187,6 +187,13 @@ def defaults(function: Any) -> list[Any]:
     return [_copied(value) for value in values] if any(isinstance(value, list | dict | set) for value in values) else []
 
 
+def changed_default(function: Any, before: Sequence[Any], after: Sequence[Any]) -> str:
+    """Return the first argument whose default value has changed; empty if none has."""
+    code = getattr(function, "__func__", function).__code__
+    names = code.co_varnames[: code.co_argcount][-len(after) :]
+    return next((name for name, *values in zip(names, before, after, strict=True) if not same(*values)), "")
+
+
 def cached(function: Any) -> list[Any]:
     """Return what ``functools`` keeps for a function, containers as they are now."""
     kept = [item for item in gc.get_referents(function) if isinstance(item, DATA) and item is not vars(function)]

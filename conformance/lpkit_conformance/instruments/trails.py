@@ -91,8 +91,15 @@ def parting(here: list[Seen], there: list[Seen]) -> tuple[str, str]:
     names = [name for name, value in line.given.items() if others.given.get(name) != value and name in text]
     if names:
         return names[0], definition(line.file, names[0]) or f"{line.file}:{line.line}"
-    sets = re.match(r"\s*((?:self\.)?\w+)(?:\[.*\])? [-+*]?= ", text)
-    return sets[1] if sets and not returned else "", f"{line.file}:{line.line}"
+    place = f"{line.file}:{line.line}"
+    return "" if returned else set_by(place), place
+
+
+def set_by(place: str) -> str:
+    """Return the variable or the attribute that the line ``file:line`` sets; empty if it sets none, or several."""
+    file, _, number = place.rpartition(":")
+    sets = re.match(r"\s*((?:self\.)?\w+)(?:\[.*\])? [-+*]?= ", linecache.getline(file, int(number or 0)))
+    return sets[1] if sets else ""
 
 
 def definition(file: str, name: str, owner: str = "") -> str:

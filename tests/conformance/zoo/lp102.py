@@ -53,3 +53,12 @@ class WantsItsKey(Boost):
         if params.extra_args is not None and cls.KEY not in params.extra_args and len(params.extra_args) > 0:
             raise ValueError(f"{cls.KEY} is required")
         cls.read(params)
+
+
+@defect("LP102", "checks the range of a default, which no client has sent", cause="`value` is 0 for a request without")
+class ChecksItsDefault(Boost):
+    @classmethod
+    def validate_params(cls, params: Any) -> None:
+        value = (params.extra_args or {}).get(cls.KEY, 0)
+        if not cls.LOW < value <= cls.HIGH or value == 0:
+            raise ValueError(f"{cls.KEY} is out of range: {value}")

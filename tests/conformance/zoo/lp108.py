@@ -71,7 +71,7 @@ class RowsOfTheClass(V1Base):
         return logits
 
 
-@defect("LP108", "counts its requests in a default argument")
+@defect("LP108", "counts its requests in a default argument", cause="`seen`, a default value of")
 class CountsInADefault(Bias):
     def enter(self, params: Any, prompt: list[int] | None, outputs: list[int], seen: list[int] = [0]) -> Any:  # noqa: B006
         state = super().enter(params, prompt, outputs)

@@ -39,6 +39,20 @@ class BansNoTokenZero(BansAToken):
         return self.read(params) or None
 
 
+@defect(
+    "LP115",
+    "asks for the truth of a token, of which a given one is 0: this case has no effect",
+    case={"extra_args": {"banned": 7}},
+    others=[{"extra_args": {"banned": 0}}],
+    line="if banned :=",
+)
+class BansNoGivenZero(BansAToken):
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        if banned := self.read(params):
+            return banned
+        return None
+
+
 @sound("0 would switch it off, and validation says so")
 class RefusesTokenZero(BansNoTokenZero):
     @classmethod

@@ -16,7 +16,11 @@ from zoo.correct.v2 import V2Base
 from zoo.registry import defect
 
 
-@defect("LP307", "masks everything but its token, and that token too, when the budget of 30 is spent")
+@defect(
+    "LP307",
+    "masks everything but its token, and that token too, when the budget of 30 is spent",
+    cause="leaves this request none",
+)
 class LateSilence(Late):
     FIRST = 30
 
@@ -51,7 +55,7 @@ class StrictlyAbove(V1Base):
         return logits
 
 
-@defect("LP307", "keeps what lies above the mean of a row")
+@defect("LP307", "keeps what lies above the mean of a row", cause="passes the rule's condition")
 class AboveTheMean(V2Base):
     KEY, LOW, HIGH = "floor", 0.0, 1.0
     CASE = {"extra_args": {"floor": 0.4}}

@@ -27,7 +27,7 @@ class LateClaim(Late):
         return logits
 
 
-@defect("LP401", "claims argmax invariance; true of min-p, but not of the bonus for token 5")
+@defect("LP401", "claims argmax invariance; true of min-p, but not of the bonus for token 5", cause="token 5 is raised")
 class FalseClaim(DenseMinP):
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         result = super().apply(logits)
@@ -49,7 +49,11 @@ class FalseOnTies(DenseMinP):
         return super().apply(logits)
 
 
-@defect("LP401", "claims argmax invariance; lowers the last output token, which seldom is a random row's best one")
+@defect(
+    "LP401",
+    "claims argmax invariance; lowers the last output token, which seldom is a random row's best one",
+    cause="is lowered from",
+)
 class ClaimsOnLastToken(LastToken):
     def is_argmax_invariant(self) -> bool:
         return True

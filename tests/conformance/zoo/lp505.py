@@ -24,7 +24,11 @@ class InstalledGreenList(GreenListOfPlaceholders):
     pass
 
 
-@defect("LP505", "asks whether the list begins with a placeholder: that of a request that came back begins with tokens")
+@defect(
+    "LP505",
+    "asks whether the list begins with a placeholder: that of a request that came back begins with tokens",
+    cause="`outputs[-1]` is used as an index",
+)
 class AsksTheFirst(History):
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         for row, (weight, outputs) in self.rows.items():

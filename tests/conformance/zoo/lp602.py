@@ -6,12 +6,14 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+import lpkit
 import numpy as np
 import torch
 from lpkit import v2
 
 from zoo.arguments import token
 from zoo.bases import Simple
+from zoo.correct.portable import PortableBias
 from zoo.correct.v1 import V1Base
 from zoo.correct.v2 import V2Base
 from zoo.registry import defect
@@ -22,6 +24,7 @@ from zoo.registry import defect
     "seeds the global generator, so its own results are reproducible",
     case={"extra_args": {"gseed": 5}},
     fix="torch.Generator",
+    cause="sets the generator",
 )
 class SeedsTorch(V1Base):
     @classmethod
@@ -75,3 +78,11 @@ class SeedsRandom(Simple):
             return logits
 
         return apply
+
+
+@defect("LP602", "encourages its token now and then, by a draw per call", fix="lpkit.rng.uniform", cause="draws `draw`")
+class DrawsPerCall(PortableBias):
+    def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
+        draw = torch.rand(1)
+        if draw < 0.5:
+            super().edit(logits, rows)

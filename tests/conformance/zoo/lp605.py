@@ -44,7 +44,11 @@ class WarmsUp(Dense):
         return logits
 
 
-@defect("LP605", "forces the end some milliseconds after the request came: two runs of the same steps differ, too")
+@defect(
+    "LP605",
+    "forces the end some milliseconds after the request came: two runs of the same steps differ, too",
+    cause="reads a clock for `begun`",
+)
 class Deadline(Simple):
     def make(self, amount: float, params: Any) -> Any:
         begun = clock.monotonic()

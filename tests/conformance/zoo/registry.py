@@ -57,7 +57,7 @@ class Defect(Specimen):
         code: the check that must catch it.
         missed: the reason why no check catches it, for known gaps of the suite.
         also: other checks that it may fail; where such a check is required, its own check is blocked.
-        fix, line: texts in the fix and in the line that the finding names.
+        fix, line, cause: texts in the fix, in the line that the finding names, and in its cause.
     """
 
     code: str = ""
@@ -65,6 +65,7 @@ class Defect(Specimen):
     also: tuple[str, ...] = ()
     fix: str = ""
     line: str = ""
+    cause: str = ""
 
 
 _BASES = (("v1", v1.LogitsProcessor), ("v2", v2.LogitsProcessor))
@@ -104,6 +105,7 @@ def defect(
     also: tuple[str, ...] = (),
     fix: str = "",
     line: str = "",
+    cause: str = "",
     surroundings: Callable[[], AbstractContextManager[Any]] = nullcontext,
     others: Sequence[dict[str, Any]] = (),
 ) -> Callable[[T], T]:
@@ -123,6 +125,7 @@ def defect(
             also,
             fix,
             line,
+            cause,
         )
         (MISSED if missed else DEFECTS).append(found)
         return target
