@@ -45,6 +45,9 @@ GENERATORS = (random.Random, torch.Generator)
 DATA = (dict, list, set, int, float, str, bool, tuple, type(None), torch.Tensor, np.ndarray, *GENERATORS)
 """Types of values that modules and classes keep for instances."""
 
+_KEEPING: Final = frozenset(DATA)
+_FUNCTIONS: Final = frozenset((FunctionType, MethodType, staticmethod, classmethod))
+
 
 class _Slots:
     """The attributes of an object with ``__slots__``, as those of other objects are in a dict."""
@@ -86,8 +89,9 @@ class State:
         found.add_attributes("self", processor)
         for owner in shared:
             for name, value in vars(owner).items():
-                kept = isinstance(value, CACHED) or bool(defaults(value))
-                if kept or (type(value) in DATA and not name.startswith("__")):
+                kind = type(value)  # a package may have thousands of names
+                kept = not name.startswith("__") if kind in _KEEPING else kind is CACHED
+                if kept or (kind in _FUNCTIONS and defaults(value)):
                     shown = name if isinstance(owner, ModuleType) else f"{owner.__name__}.{name}"
                     found.places[shown] = owner, name
         return found

@@ -23,8 +23,8 @@ class ModuleState:
     """The current module-level and class-level state of a class's own modules.
 
     Args:
-        cls: the class. Its package's modules count, and those of the author's base classes and of the classes that
-            these name (a bridge names the class that it wraps).
+        cls: the class. Its module counts, and the modules of the author's base classes and of the classes that these
+            name (a bridge names the class that it wraps); further, what these use of the class's package.
         of: these modules and classes instead.
     """
 
@@ -77,6 +77,8 @@ class ModuleState:
     def restore(self) -> None:
         """Put names and the contents of containers back, and empty what ``functools`` caches."""
         for owner, names in self._names:
+            if _equal(vars(owner), names):
+                continue
             # Python does not set the name of a submodule again that it has imported once.
             for name in [name for name, value in vars(owner).items() if not isinstance(value, ModuleType)]:
                 if name not in names:
@@ -89,14 +91,18 @@ class ModuleState:
         for cell, value in self._cells:
             cell.cell_contents = value
         for container, contents in zip(self._containers, self._contents, strict=True):
-            with contextlib.suppress(Exception):
-                if container == contents:
-                    continue
-            container.clear()
-            (container.extend if isinstance(container, list | deque) else container.update)(contents)
+            if not _equal(container, contents):
+                container.clear()
+                (container.extend if isinstance(container, list | deque) else container.update)(contents)
 
 
 _known: dict[str, tuple[Any, ModuleState]] = {}
+
+
+def _equal(one: Any, other: Any) -> bool:
+    with contextlib.suppress(Exception):  # two tensors have no single answer
+        return bool(one == other)
+    return False
 
 
 def _is_pythons(name: str, value: Any) -> bool:
@@ -137,16 +143,32 @@ def _reached(values: Iterable[Any], modules: set[str]) -> Iterator[Any]:
 
 def owners(cls: Any) -> Iterator[Any]:
     """The author's modules, and the classes that they define."""
-    used = set(_modules_used(cls))
-    package = str(getattr(cls, "__module__", "")).partition(".")[0]
-    names = [name for name in list(sys.modules) if name in used or name.partition(".")[0] == package]
-    for name in names:
+    found = _led_to(_modules_used(cls), str(getattr(cls, "__module__", "")).partition(".")[0])
+    for name in [name for name in list(sys.modules) if name in found]:
         module = sys.modules[name]
         if isinstance(module, ModuleType) and is_authors(getattr(module, "__file__", None) or "<none>"):
             yield module
             yield from (
                 value for value in list(vars(module).values()) if isinstance(value, type) and value.__module__ == name
             )
+
+
+def _led_to(names: Iterable[str], package: str) -> set[str]:
+    """Return these modules, and those of the package that they import, or take a class, a function or an object from.
+
+    A package may have hundreds of modules, as a company's or a test suite has, and the state of a plugin is looked at
+    around each program.
+    """
+    found: set[str] = set()
+    stack = list(names)
+    while stack:
+        module = sys.modules.get(name := stack.pop())
+        if name not in found and isinstance(module, ModuleType):
+            found.add(name)
+            for value in list(vars(module).values()):
+                led = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
+                stack += [led] if isinstance(led, str) and led.partition(".")[0] == package else []
+    return found
 
 
 def _modules_used(cls: Any) -> Iterator[str]:

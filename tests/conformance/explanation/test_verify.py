@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import random
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,7 +19,7 @@ from lpkit_conformance.explanation.findings import cause_of
 from lpkit_conformance.explanation.verify import survive, verify
 from lpkit_conformance.hosts import default_host
 from lpkit_conformance.instruments.clocks import jumping_clock
-from lpkit_conformance.instruments.module_state import ModuleState
+from lpkit_conformance.instruments.module_state import ModuleState, owners
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Preempt, Program, Resume, Step, program, soak
 from lpkit_conformance.programs.shrink import shrink
 from lpkit_conformance.results import Failed, Finding, Skipped
@@ -220,3 +222,17 @@ def test_a_run_as_imported_puts_back_what_was_there_before() -> None:
         RowsOfTheClass.rows[4] = 2.0
     assert RowsOfTheClass.rows == {3: 1.0}
     RowsOfTheClass.rows.clear()
+
+
+def test_state_is_looked_for_in_the_modules_that_the_plugins_own_module_leads_to(tmp_path, monkeypatch) -> None:
+    folder = tmp_path / "large"
+    folder.mkdir()
+    sources = {"__init__": "", "elsewhere": "", "tables": "KEPT = {}\ndef look(): ...\nclass Table: ...\n"}
+    sources["plugin"] = "from large.tables import look\nclass Plugin: ...\n"
+    for name, source in sources.items():
+        (folder / f"{name}.py").write_text(source, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in sources:
+        importlib.import_module(f"large.{name}")
+    plugin = sys.modules["large.plugin"]
+    assert {owner.__name__ for owner in owners(plugin.Plugin)} == {"large.plugin", "Plugin", "large.tables", "Table"}
