@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import gc
+import json
+import linecache
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import command
 import pytest
@@ -32,6 +37,12 @@ FEW_CHECKS = (
 
 Lpkit = Callable[..., subprocess.CompletedProcess[str]]
 Once = Callable[[str, Callable[[Path], object]], Path]
+
+
+def pytest_collection_finish() -> None:
+    """Keep the collector of garbage from the tests and modules, which stay: it took a fifth of the time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
@@ -72,34 +83,74 @@ def selected() -> list[str]:
     return [argument for code in FEW_CHECKS for argument in ("--select", code)]
 
 
-@pytest.fixture
-def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Judge targets in this process: a child takes seconds, and tests/conformance/suite is about the child.
+@pytest.fixture(scope="session")
+def judging_here(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], contextlib.AbstractContextManager[None]]:
+    """A context in which targets are judged, shown and measured in this process.
 
-    A target that changes during the test needs the child: a module is imported once.
+    A child takes seconds, and tests/conformance/suite is about the child.
     """
     from lpkit.loading import LoadError, resolve_target
     from lpkit_conformance import failures, run
+    from lpkit_conformance.bench import run as bench
     from lpkit_conformance.checks.catalogue import inactive
+    from lpkit_conformance.processes.child import resolve
     from lpkit_conformance.results import TargetResult
+    from lpkit_conformance.show import run as show
     from lpkit_conformance.suite import ahead
     from lpkit_conformance.suite.in_process import Session
+    from lpkit_conformance.suite.load_failures import load_failure
     from lpkit_conformance.vllm_api.choose import prepared
 
-    def check_target(target: str, plan: run.Plan, path: list[str], *_: object, **__: object) -> TargetResult:
+    home = str(tmp_path_factory.getbasetemp().parent)
+
+    @contextlib.contextmanager
+    def importing(path: Sequence[str]) -> Iterator[str]:
+        """Forget the modules of a test's folder afterwards: the test may change them."""
         with prepared() as judged_with, pytest.MonkeyPatch.context() as patch:
             patch.setattr("sys.path", [*path, *sys.path])
+            yield judged_with
+        for name, module in list(sys.modules.items()):
+            if (getattr(module, "__file__", None) or "").startswith(home):
+                del sys.modules[name]
+        linecache.checkcache()
+
+    def check_target(target: str, plan: run.Plan, path: list[str], *_: object, **__: object) -> TargetResult:
+        with importing(path) as judged_with:
             try:
                 session = Session(target, resolve_target(target), plan)
             except LoadError as error:
-                return TargetResult(target, (), (), error=str(error))
+                failure = load_failure(target, error, True)
+                found = (failure.result(),) if failure.broken else ()
+                return TargetResult(target, (), found, error="" if found else str(failure))
             results = tuple(session.results())
             error = session.hint() if inactive(results) else ""
             return TargetResult(target, session.hosts, results, "", judged_with, error, tuple(session.notes))
 
-    monkeypatch.setattr(failures, "check_target", check_target)
-    monkeypatch.setattr(run, "check_target", check_target)
-    monkeypatch.setattr(ahead, "start_ahead", contextlib.nullcontext)
+    def run_child(entry: str, job: dict[str, Any], take: Callable[[Any], None], *_: object) -> None:
+        def tell(event: str, **fields: Any) -> None:
+            take({"event": event, **json.loads(json.dumps(fields))})
+
+        with importing(()):
+            resolve(entry)(SimpleNamespace(job=lambda: {"lost": "", **job}, tell=tell))
+
+    @contextlib.contextmanager
+    def here() -> Iterator[None]:
+        with pytest.MonkeyPatch.context() as patch:
+            for module in (failures, run):
+                patch.setattr(module, "check_target", check_target)
+            for module in (show, bench):
+                patch.setattr(module, "run_child", run_child)
+            patch.setattr(ahead, "start_ahead", contextlib.nullcontext)
+            yield
+
+    return here
+
+
+@pytest.fixture
+def in_process(judging_here: Callable[[], contextlib.AbstractContextManager[None]]) -> Iterator[None]:
+    """Judge, show and measure targets in this process, for a test that is not about the child."""
+    with judging_here():
+        yield
 
 
 @pytest.fixture

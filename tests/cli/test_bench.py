@@ -60,8 +60,8 @@ def project(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    """``lpkit bench`` in this process, with the fewest rounds; it starts the measuring process as always."""
+def bench(in_process: None, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """``lpkit bench`` in this process, with the fewest rounds."""
     monkeypatch.setattr(run, "QUICK_SECONDS", 0.0)
 
     def invoke(*arguments: str, cwd: Path) -> Result:
@@ -73,7 +73,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
-    """A project that names what it is compared with, measured once on both runners."""
+    """A project that names what it is compared with, measured once on both runners, in a process of its own."""
     folder = write_project(tmp_path_factory.mktemp("project"), 'against = ["plugin:Bias"]')
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run, "QUICK_SECONDS", 0.0)
@@ -126,7 +126,6 @@ def test_a_budget_takes_its_sizes_from_the_file_and_fails_when_more_is_done(benc
         (("--against-case", "{}"), "there are more --against-case than --against"),
         (("--json", "-", "--plot", "-"), "only one of --json and --plot can be standard output"),
         (("plugin.py:Raises", *LEAST, "--host", "v1"), "plugin.py:Raises on V1: apply: raised RuntimeError: boom"),
-        (("plugin.py:Exits", *SMALL), "the process ended with exit code 3 while measuring 2 x 256"),
     ],
 )
 def test_what_cannot_be_measured_is_one_line(bench, project: Path, arguments: tuple[str, ...], said: str) -> None:
@@ -134,6 +133,12 @@ def test_what_cannot_be_measured_is_one_line(bench, project: Path, arguments: tu
     assert (done.exit_code, done.stdout) == (2, "")
     assert said in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1 and "Traceback" not in done.stderr
+
+
+def test_a_plugin_that_ends_the_measuring_process_is_named_with_the_size(project: Path, monkeypatch) -> None:
+    monkeypatch.chdir(project)
+    done = CliRunner().invoke(app, ["bench", "plugin.py:Exits", *SMALL])
+    assert done.exit_code == 2 and "the process ended with exit code 3 while measuring 2 x 256" in done.stderr
 
 
 @pytest.mark.parametrize(

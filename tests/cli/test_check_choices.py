@@ -102,7 +102,7 @@ def test_an_expression_alone_keeps_what_the_checks_require() -> None:
     assert {"LP206", "LP201"} < {check.code for check in chosen(plan(expression="swap-chain"))}
 
 
-def test_a_failure_is_run_again_first_until_it_passes(tmp_path, monkeypatch) -> None:
+def test_a_failure_is_run_again_first_until_it_passes(in_process, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     source = (SUSPECTS / "bias.py").read_text(encoding="utf-8")
     (tmp_path / "plugin.py").write_text(f"{source}\n\nclass Plugin(ForgetsToReplace):\n    pass\n", encoding="utf-8")

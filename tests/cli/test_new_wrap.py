@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from command import FIXTURES
 from lpkit.loading import LoadError
+from lpkit_cli.app import app
 from lpkit_cli.scaffold.baking import template_directory
 from lpkit_cli.scaffold.naming import names_for
 from lpkit_cli.scaffold.wrapping import context, import_line, toml
@@ -21,6 +22,7 @@ from lpkit_conformance.discovery import bridgeable
 from lpkit_conformance.discovery.bridgeable import Bridgeable
 from lpkit_conformance.errors import NotBridgeableError
 from lpkit_conformance.vllm_api.choose import prepared
+from typer.testing import CliRunner
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -166,14 +168,17 @@ def test_cases_are_guessed_with_a_note_or_given(new, tmp_path: Path) -> None:
     assert tomllib.loads(text)["tool"]["lpkit"]["cases"] == [case]
 
 
-def test_a_class_that_acts_on_every_request_needs_no_arguments(new, lpkit, old, selected, tmp_path) -> None:
+def test_a_class_that_acts_on_every_request_needs_no_arguments(
+    new, in_process, selected, tmp_path, monkeypatch
+) -> None:
     (tmp_path / "elsewhere/old_package/softly.py").write_text(dedent(SOFTLY), encoding="utf-8")
     done = new("my-proc", "--wrap", "old_package.softly:Softly")
     assert "cannot be read from its source" in done.stdout
     settings = (tmp_path / "my-proc/pyproject.toml").read_text(encoding="utf-8")
     assert tomllib.loads(settings)["tool"]["lpkit"]["cases"] == [{}]
     assert "# The source of what is wrapped does not tell" in settings
-    assert lpkit("check", *selected, env=old, cwd=tmp_path / "my-proc").returncode == 0
+    monkeypatch.chdir(tmp_path / "my-proc")
+    assert CliRunner().invoke(app, ["check", *selected]).exit_code == 0
 
 
 def test_a_class_with_the_projects_own_name_is_imported_under_another(new, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ def write(folder: Path, base: str) -> None:
     (folder / "plugin.py").write_text(f"{source}\n\nclass Plugin({base}):\n    pass\n", encoding="utf-8")
 
 
-def test_a_failure_is_saved_named_and_replayed_until_it_is_fixed(tmp_path, monkeypatch) -> None:
+def test_a_failure_is_saved_named_and_replayed_until_it_is_fixed(in_process, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     write(tmp_path, "ForgetsToReplace")
     checked = run("check", "plugin.py:Plugin", *OPTIONS)

@@ -25,7 +25,7 @@ def plugin(folder: Path, base: str) -> None:
 
 
 @pytest.fixture
-def saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def saved(tmp_path: Path, in_process: None, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A failure of ``plugin.py`` in the current folder."""
     monkeypatch.chdir(tmp_path)
     plugin(tmp_path, "ForgetsToReplace")

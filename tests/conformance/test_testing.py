@@ -126,10 +126,11 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, st
 
 
 @pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory) -> run.Report:
+def report(tmp_path_factory: pytest.TempPathFactory, judging_here: Any) -> run.Report:
     """The command's, for the same targets."""
     folder = project(tmp_path_factory.mktemp("again"))
-    return run.run([], Options(select=SELECT), folder)
+    with judging_here():
+        return run.run([], Options(select=SELECT), folder)
 
 
 MEANS = {

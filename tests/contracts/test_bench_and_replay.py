@@ -14,6 +14,8 @@ from lpkit_conformance.bench import run
 from shape import shape
 from typer.testing import CliRunner
 
+pytestmark = pytest.mark.usefixtures("in_process")
+
 CASE = ("--case", '{"extra_args": {"bias": 2.5}}')
 
 
@@ -47,7 +49,7 @@ def test_bench(folder: Path, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("name", ["program", "trace"])
-def test_a_saved_failure_still_fails(folder: Path, name: str, in_process, monkeypatch) -> None:
+def test_a_saved_failure_still_fails(folder: Path, name: str, monkeypatch) -> None:
     saved = (FOLDER / "failures" / f"{name}.json").read_text(encoding="utf-8")
     failure = json.loads(saved)
     (folder / "saved.json").write_text(saved, encoding="utf-8")
@@ -57,7 +59,7 @@ def test_a_saved_failure_still_fails(folder: Path, name: str, in_process, monkey
     assert done.stdout.splitlines()[-1] == f"STILL FAILING  {failure['check']}[{failure['host']}]"
 
 
-def test_operations_in_which_the_plugin_never_acts_are_exit_code_4(folder: Path, in_process, monkeypatch) -> None:
+def test_operations_in_which_the_plugin_never_acts_are_exit_code_4(folder: Path, monkeypatch) -> None:
     failure = json.loads((FOLDER / "failures" / "program.json").read_text(encoding="utf-8"))
     operations = [
         operation | {"variant": None} if "variant" in operation else operation
