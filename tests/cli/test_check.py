@@ -52,6 +52,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
+@pytest.mark.broad
 def test_targets_are_entry_points_modules_and_files_and_all_of_them_run(folder: Path) -> None:
     """Good and bad targets in one run."""
     targets = ["own", "other", "bias:Godo"]

@@ -41,6 +41,7 @@ def pytest_of(file: Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, encoding="utf-8", timeout=120, check=False)
 
 
+@pytest.mark.broad
 def test_the_script_fails_on_the_defect_from_any_folder_and_passes_once_it_is_repaired(saved, tmp_path) -> None:
     (tmp_path / "tests").mkdir()
     done = CliRunner().invoke(app, ["replay", str(saved), "--script", "tests/test_it.py"])

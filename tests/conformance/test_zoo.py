@@ -36,7 +36,8 @@ FEW = {
 ``tests/reference_plugins``."""
 SLOW = {
     *("v2-KeepsParams", "portable-ExampleLP603", "adapter-CachesOutputs", "portable-ExampleLP208"),
-    *("adapter-OrderOfWords", "v2-DrawsAtImport"),  # each starts a process
+    *("v1-KeepsALog", "v1-ExampleLP208", "v1-CachesByArgument"),
+    *("adapter-OrderOfWords", "v2-DrawsAtImport", "v1-SeedsByProcess"),  # each starts a process
 }
 """They take longer than all others of their check."""
 OF_EACH_STYLE = {*{(defect.code, defect.style): defect.id for defect in reversed(zoo.DEFECTS)}.values()} - SLOW

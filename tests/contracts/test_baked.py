@@ -58,6 +58,7 @@ def test_the_picture_in_a_readme_is_what_lpkit_show_draws(
     assert "docs/rule.svg" in (folder / "README.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.broad
 def test_the_names_of_conformance_tests_by_which_people_select(project: Path) -> None:
     quiet = ("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-rA")
     done = python(*quiet, "-k", "LP001 or LP301", cwd=project, path=(project / "src", FIXTURES))

@@ -47,6 +47,7 @@ def test_pytest_gets_no_plugin_from_us(distributions) -> None:
     assert set(groups) == {"console_scripts", "vllm.general_plugins"}
 
 
+@pytest.mark.broad
 def test_it_runs_from_where_it_was_installed(either, tmp_path: Path) -> None:
     code = "import lpkit, lpkit_cli, lpkit_conformance as c; print(lpkit.__file__, lpkit_cli.__file__, c.__file__)"
     places = either.run("-c", code, cwd=tmp_path).stdout.split()
@@ -59,6 +60,7 @@ def test_the_script_answers(installed, tmp_path: Path) -> None:
     assert done.stdout.startswith("lpkit ")
 
 
+@pytest.mark.broad
 def test_new_bakes_the_same_project_as_the_checkout_and_writes_nothing_to_home(either, lpkit, tmp_path: Path) -> None:
     either.lpkit("new", "my-proc", *PLAIN, cwd=tmp_path)
     assert lpkit("new", "my-proc", *PLAIN, "-o", "checkout").returncode == 0
@@ -71,6 +73,7 @@ def test_new_bakes_the_same_project_as_the_checkout_and_writes_nothing_to_home(e
     assert not either.home.exists()
 
 
+@pytest.mark.broad
 def test_byte_compiled_templates_leave_no_trace(installed, tmp_path: Path) -> None:
     template = installed.site / "lpkit_cli" / "_template"
     installed.run("-m", "compileall", "-q", template, cwd=tmp_path, check=False)
@@ -80,6 +83,7 @@ def test_byte_compiled_templates_leave_no_trace(installed, tmp_path: Path) -> No
     assert not list(tmp_path.rglob("*.pyc"))
 
 
+@pytest.mark.broad
 def test_a_project_brings_along_the_wheel_that_is_installed(
     installed, distributions, environment, tmp_path: Path
 ) -> None:

@@ -51,7 +51,7 @@ def sampled(cls: type[Any], cases: Sequence[dict[str, Any]], runner: str) -> tup
     return params, prompts, found
 
 
-@pytest.mark.parametrize("runner", ["v2", "v1"])
+@pytest.mark.parametrize("runner", ["v2", pytest.param("v1", marks=pytest.mark.broad)])
 @pytest.mark.parametrize(("cls", "cases"), OF_EACH_PLUGIN)
 def test_a_response_in_one_call_is_bit_equal_to_token_by_token(
     cls: type[Any], cases: Sequence[dict[str, Any]], runner: Any

@@ -92,7 +92,7 @@ class Before(transformers.LogitsProcessor):
         return scores
 
 
-@pytest.mark.parametrize("mode", ["sampled", "sampled beams"])
+@pytest.mark.parametrize("mode", ["sampled", pytest.param("sampled beams", marks=pytest.mark.broad)])
 @pytest.mark.parametrize("plugin", PLUGINS, ids=lambda path: path.name)
 def test_it_edits_the_scores_as_on_v2(model: Any, plugin: Path, mode: str, caplog: pytest.LogCaptureFixture) -> None:
     cls, cases = load(plugin), settings(plugin).cases[:2]

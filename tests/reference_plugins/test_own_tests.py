@@ -53,6 +53,7 @@ def test_the_behaviour_tests_of_all_plugins_pass() -> None:
     assert own_tests(ROOT, "--import-mode=importlib", *files) >= 3 * len(PLUGINS)
 
 
+@pytest.mark.broad
 def test_the_suite_in_this_process() -> None:
     # These take longer than all the rest. Some checks do not concern some plugins.
     assert len(passed(SPARSE, ignore=("LP219", "LP220", "LP221", "LP603", "LP604", "LP808"))) >= 55

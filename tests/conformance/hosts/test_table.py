@@ -82,6 +82,7 @@ print(json.dumps(found).replace("THIRD", "V2"))
 """
 
 
+@pytest.mark.broad
 def test_a_row_of_the_table_is_all_that_checks_know_of_a_host() -> None:
     command = [sys.executable, "-c", THIRD, "LP101", "LP202", "LP220"]
     done = subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False)

@@ -44,6 +44,7 @@ def test_only_what_passes_there_is_believed(
     assert set(tree.children()) == before
 
 
+@pytest.mark.broad
 def test_a_run_in_two_children_says_what_a_run_in_one_child_says(monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[str] = []
     begin = Helper.begin

@@ -114,6 +114,7 @@ def test_what_hung_is_not_called_again_and_the_rest_goes_on(results) -> None:
     assert result.verdict == "fail"
 
 
+@pytest.mark.broad
 def test_a_check_that_breaks_the_gpu_fails_and_the_others_get_a_process_with_a_gpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,6 +170,7 @@ def test_megabytes_of_output_have_their_own_advice(results) -> None:
     assert "debugger" not in finding.fix and "exits" not in finding.expected
 
 
+@pytest.mark.broad
 def test_only_what_the_plugin_has_lost_is_counted(tmp_path, monkeypatch) -> None:
     """A vLLM that ends the process is another's fault."""
     (tmp_path / "vllm").mkdir()
@@ -201,6 +203,7 @@ def test_the_same_line_twice_is_one_failure_and_the_run_is_given_up(results) -> 
     assert len(result.checks) == len({check.label for check in result.checks})
 
 
+@pytest.mark.broad
 def test_an_exception_that_was_reported_before_the_process_was_lost_is_not_reported_again() -> None:
     order = ("LP306", "LP309", "LP307")
     plan = replace(PLAN, select=order, first=order)

@@ -52,6 +52,7 @@ def test_rules_whose_class_did_not_change_are_left_out(place: str, found: set[st
     assert quick.codes([file]) == found
 
 
+@pytest.mark.broad
 def test_it_stops_in_time_and_says_what_it_left_out() -> None:
     folders = [ROOT / "conformance" / "tools", ROOT / "tests" / "conformance"]
     done = subprocess.run(
