@@ -41,7 +41,6 @@ Once = Callable[[str, Callable[[Path], object]], Path]
 
 def pytest_collection_finish() -> None:
     """Keep the collector of garbage from the tests and modules, which stay: it took a fifth of the time."""
-    gc.collect()
     gc.freeze()
 
 
