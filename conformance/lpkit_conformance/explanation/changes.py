@@ -9,10 +9,12 @@ from operator import setitem
 from typing import Any
 
 import lpkit
+import torch
 from lpkit.runtime import Request, V2Slots
+from lpkit.v2 import LogitsContext
 
 from lpkit_conformance.hosts import Host
-from lpkit_conformance.hosts.v2 import V2Driver
+from lpkit_conformance.hosts.v2 import V2Driver, V2Host
 from lpkit_conformance.instruments.edits import author_line
 from lpkit_conformance.programs.generate import Arrive, Idle, Op, Speculate, Step, Swap
 from lpkit_conformance.subject.subject import Subject
@@ -112,6 +114,48 @@ def blank_slots(make_host: MakeHost) -> MakeHost:
         return partial(setitem, ids, slot, left)
 
     return _until_flushed(make_host, blank)
+
+
+def cleared_slots(make_host: MakeHost) -> MakeHost:
+    """Return the same host of V2, on which nothing of an earlier request stands behind a request's token ids."""
+
+    def clear(slots: V2Slots, slot: int, request: Request) -> Callable[[], None]:
+        slots.all_token_ids.gpu[slot] = 0
+        return lambda: None
+
+    return _until_flushed(make_host, clear)
+
+
+def in_order(make_host: MakeHost, first: int = 0) -> MakeHost:
+    """Return the same host of V2 with rows in the order of arrival, and the slots in this order, too, from one on."""
+
+    def make(subject: Subject, max_num_seqs: int) -> Host:
+        host = make_host(subject, max_num_seqs)
+        assert isinstance(host, V2Host)
+        host.manner = replace(host.manner, shuffle=False)
+        free = host.driver.slots._free
+        free[:] = [*reversed(free[first:] + free[:first])]
+        return host
+
+    return make
+
+
+def with_rows_mapped(make_host: MakeHost) -> MakeHost:
+    """Return the same host of V2, whose ``idx_mapping`` has an entry for each row."""
+
+    def make(subject: Subject, max_num_seqs: int) -> Host:
+        host = make_host(subject, max_num_seqs)
+        assert isinstance(host.driver, V2Driver)
+        apply_to = host.driver.apply_to
+
+        def apply_mapped(before: torch.Tensor, ctx: LogitsContext) -> torch.Tensor:
+            rows = ctx.expanded_idx_mapping
+            return apply_to(before, replace(ctx, idx_mapping=rows, idx_mapping_np=rows.cpu().numpy()))
+
+        host.driver.apply_to = apply_mapped  # type: ignore[method-assign]
+        return host
+
+    return make
 
 
 def hiding_outputs(make_host: MakeHost) -> MakeHost:

@@ -12,9 +12,11 @@ from lpkit_conformance.explanation import advice
 from lpkit_conformance.explanation.changes import (
     MakeHost,
     blank_slots,
+    cleared_slots,
     declaring_tokens,
     exchanged,
     hiding_outputs,
+    in_order,
     keeping_objects,
     sparing_buffers,
     users_at_once,
@@ -23,6 +25,7 @@ from lpkit_conformance.explanation.changes import (
     with_equal_totals,
     with_first_lists,
     with_own_parameters,
+    with_rows_mapped,
     with_swaps_apart,
     without_drafts,
 )
@@ -34,6 +37,7 @@ from lpkit_conformance.explanation.findings import (
     makes_one,
     method_location,
     readers_of,
+    reading_line,
     style_of,
 )
 from lpkit_conformance.explanation.hazards import CHANGES, Hazard, hazards
@@ -102,6 +106,11 @@ class Reproduction:
         """True if the padding behind the row's own values may be taken for values."""
         return self.mixes and self.style != "adapter" and not (self.culprit and self.culprit.holder)
 
+    @property
+    def by_slot(self) -> bool:
+        """True if a value of another slot may be taken for that of the row, which keeps its slot."""
+        return self.style == "raw" and self.interface == V2 and self.mixes and not self.hazards & CHANGES
+
     def judging(self, request: str, *programs: Sequence[Op]) -> list[Reproduction]:
         """Return the same of a single request, with each of these programs; none if one of them is empty."""
         return [replace(case, judged=request) for case in self.doing(*programs)] if all(programs) else []
@@ -162,6 +171,9 @@ def _optional(case: Reproduction) -> bool:
     return case.uses and test.startswith(("if ", "elif ")) and culprit.name.partition("[")[0] not in test
 
 
+OFF: Final = (1, 2, 3)
+"""Slots of the first row with which no row has the number of its slot."""
+
 RETURNS: Final[frozenset[Hazard]] = frozenset({"drafts", "resume", "twins", "prefill"})
 """After which a request has another history or object than before; they have fixes of their own."""
 
@@ -206,6 +218,14 @@ EXPERIMENTS: Final = (
         blames=lambda case: kept_buffer(case.make_host(case.subject, case.program.max_num_seqs)),
     ),
     Experiment(
+        cause="behind",
+        fix="behind",
+        applies=lambda case: case.style == "raw" and case.interface == V2 and "replace" in case.hazards,
+        change=lambda case: [replace(case, make_host=cleared_slots(case.make_host))],
+        blames=lambda case: reading_line(case.subject.plugin.cls, "all_token_ids"),
+        rules=True,
+    ),
+    Experiment(
         cause="prefill-as-prompt",
         fix="prefill-as-prompt",
         applies=lambda case: case.style == "raw" and case.interface == V2 and "resume" in case.hazards,
@@ -229,6 +249,18 @@ EXPERIMENTS: Final = (
         fix="histories",
         applies=lambda case: case.pads,
         change=lambda case: case.doing(with_equal_totals(case.ops, case.request)),
+    ),
+    Experiment(
+        cause="rows-of-before",
+        fix="move",
+        applies=lambda case: case.by_slot,
+        change=lambda case: [replace(case, make_host=in_order(case.make_host, first)) for first in OFF],
+    ),
+    Experiment(
+        cause="by-row",
+        fix="move",
+        applies=lambda case: case.by_slot,
+        change=lambda case: [replace(case, make_host=in_order(case.make_host), judged=case.request)],
     ),
     Experiment(
         cause="reduces",
@@ -270,6 +302,14 @@ EXPERIMENTS: Final = (
         fix="same-object",
         applies=lambda case: "twins" in case.hazards,
         change=lambda case: case.doing(with_own_parameters(case.ops)),
+    ),
+    Experiment(
+        cause="per-request",
+        fix="drafts",
+        applies=lambda case: case.style == "raw" and case.interface == V2 and "drafts" in case.hazards,
+        change=lambda case: [replace(case, make_host=with_rows_mapped(case.make_host))],
+        blames=lambda case: reading_line(case.subject.plugin.cls, "idx_mapping"),
+        rules=True,
     ),
     Experiment(
         cause="drafts",

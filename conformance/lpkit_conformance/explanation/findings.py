@@ -22,9 +22,9 @@ from lpkit_conformance.explanation.changes import MakeHost
 from lpkit_conformance.explanation.exceptions import read
 from lpkit_conformance.explanation.writes import Writes
 from lpkit_conformance.hosts import Host, Observation, PluginError, default_host, drive
-from lpkit_conformance.instruments.author_lines import is_authors
+from lpkit_conformance.instruments.author_lines import is_authors, syntax_of
 from lpkit_conformance.instruments.edits import NoteEdits
-from lpkit_conformance.instruments.trails import definition
+from lpkit_conformance.instruments.trails import definition, set_by
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Preempt, Step, Swap
 from lpkit_conformance.results import Finding
 from lpkit_conformance.settings.hosts import HOSTS
@@ -155,6 +155,21 @@ def line_of_moves(cls: Any) -> str:
     parts = [part for statement in body for part in ast.walk(statement) if isinstance(part, ast.stmt)]
     lines = [part.lineno for part in parts if re.search(r"\bmove", linecache.getline(file, part.lineno))]
     return f"{file}:{min(lines)}" if lines else ""
+
+
+def reading_line(cls: type, attribute: str) -> tuple[str, str]:
+    """Return ``file:line`` of the first line but for the constructor's that reads something of the engine's, and what
+    this line sets, or else what it reads; empty if none does."""
+    for base in cls.__mro__:
+        file = own_line(base, "").rpartition(":")[0]
+        classes = [node for node in ast.walk(syntax_of(file)) if isinstance(node, ast.ClassDef)]
+        methods = [part for node in classes if node.name == base.__name__ for part in node.body]
+        for method in [part for part in methods if getattr(part, "name", "") != "__init__"]:
+            for node in ast.walk(method):
+                if isinstance(node, ast.Attribute) and node.attr == attribute and isinstance(node.ctx, ast.Load):
+                    line = f"{file}:{node.lineno}"
+                    return line, set_by(line) or attribute
+    return "", ""
 
 
 def kept_buffer(host: Host) -> tuple[str, str]:

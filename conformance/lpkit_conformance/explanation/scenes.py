@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,6 +27,7 @@ from lpkit_conformance.explanation.state import (
     MOST_PARTS,
     State,
     same,
+    short_text,
     short_texts,
     size_of,
     state_of,
@@ -46,6 +48,9 @@ MOST_TOGETHER = 3
 
 MOST_FOLLOWED = 64
 """Steps before the failing step in which the author's lines are followed."""
+
+NEUTRAL = (0, 1)
+"""Numbers with which a sum or a product is the other number itself."""
 
 Path = tuple[str, ...]
 How = Literal["", "kept", "raised", "carried"]
@@ -153,6 +158,24 @@ class Scene:
         carried = self.carried() if source.holder or source.opaque else None
         return source if carried is None or _base(carried) == _base(source) else carried
 
+    def neutral(self) -> tuple[str, str, int] | None:
+        """Return name and value of the request's own entry of a table, and the number with which its row is right."""
+        entries: dict[str, str] = {}
+
+        def look(host: Host) -> None:
+            parts = self._parts(host.driver.processor, ())
+            entries.update((name, short_text(parts.get(name))) for name in parts.places if ENTRY in name)
+
+        self._row_right(look)
+        for name, number in itertools.product(entries, NEUTRAL):
+
+            def set_to(host: Host, name: str = name, number: int = number) -> None:
+                self._parts(host.driver.processor, ()).put_value(name, number)
+
+            if self._row_right(set_to):
+                return name.replace(ENTRY, f"[{self._position}]"), entries[name], number
+        return None
+
     def carried(self) -> Culprit | None:
         """Return the state that takes something from one request to another, which no table of the requests does."""
         tables: list[str] = []
@@ -237,7 +260,7 @@ class Scene:
             wrong = self._parts(host.driver.processor, outer).get(name)
             right = self._own(host, outer).get(name)
             kept = vars(host.driver.processor).get(name.removeprefix("self."), MISSING)
-            mine = "[" not in "".join(path) or (name.startswith("self.") and kept is wrong)
+            mine = "[" not in "".join(path) or (name.startswith("self.") and kept is wrong is not MISSING)
             common = mine and ENTRY not in name and not isinstance(wrong, dict)
             shown = name.replace(ENTRY, f"[{self._place(host.driver.processor)}]")
             holder = self._holder(host, path, wrong, right)

@@ -12,8 +12,8 @@ from typing import Any
 from lpkit_conformance.expectation.compare import Mismatch, compare
 from lpkit_conformance.expectation.solo import SoloRuns, solo_runs
 from lpkit_conformance.explanation.advice import cause, fix
-from lpkit_conformance.explanation.changes import MakeHost
-from lpkit_conformance.explanation.culprit import find_culprit, find_raising
+from lpkit_conformance.explanation.changes import MakeHost, with_rows_mapped
+from lpkit_conformance.explanation.culprit import find_culprit, find_raising, not_neutral
 from lpkit_conformance.explanation.experiments import Reproduction, blamed
 from lpkit_conformance.explanation.findings import (
     at_fault,
@@ -22,6 +22,7 @@ from lpkit_conformance.explanation.findings import (
     editing_line,
     raised,
     readers_of,
+    reading_line,
     settings_of,
 )
 from lpkit_conformance.explanation.hazards import SHORT, Hazard, fix_for, fix_for_exception, hazards, without
@@ -37,6 +38,7 @@ from lpkit_conformance.programs.as_text import collapse
 from lpkit_conformance.programs.generate import Arrive, Op, Program, Speculate
 from lpkit_conformance.results import Failed, Finding, NeverActive
 from lpkit_conformance.subject.subject import Subject
+from lpkit_conformance.vllm_api.runners import V2
 
 Trouble = Mismatch | PluginError
 """A row that differs, or an exception of the plugin."""
@@ -184,6 +186,10 @@ def _evidence(subject: Subject, small: Program, trouble: Trouble, make_host: Mak
         finding = raised(subject.plugin.cls, trouble, operations)
         if any(isinstance(op, Speculate) for op in small.ops) and re.search("shape|size of tensor", trouble.summary):
             finding = replace(finding, cause=cause("more rows", "exception"), fix=fix("drafts", *readers_of(subject)))
+            mapped = with_rows_mapped(make_host) if subject.setup.interface == V2 else None
+            if mapped and _outcome(subject, small, mapped, small.ops) is None:
+                line, name = reading_line(subject.plugin.cls, "idx_mapping")
+                finding = replace(finding, cause=cause("per-request"), location=line or finding.location, state=name)
         if not trouble.location:
             finding = replace(finding, location=at_fault(subject, trouble.method))
         if trouble.method == "apply" and (state := find_raising(subject, small.ops, small.max_num_seqs, make_host)):
@@ -200,6 +206,12 @@ def _evidence(subject: Subject, small: Program, trouble: Trouble, make_host: Mak
         culprit = find_culprit(subject, small.ops, small.max_num_seqs, trouble, make_host)
         apart = first_apart(subject, small.ops, small.max_num_seqs, trouble, make_host)
         finding = blamed(Reproduction(subject, make_host, small, finding, line, culprit, apart), _passes)
+        if finding.cause == cause("stray"):
+            found = not_neutral(subject, small.ops, small.max_num_seqs, trouble, make_host)
+            if found is not None:
+                words = dict(zip(("name", "value", "number"), found, strict=True))
+                made, instead = (text("neutral").format(**words) for text in (cause, fix))
+                finding = replace(finding, cause=made, fix=instead, state=found[0])
         with contextlib.suppress(PluginError), subject.as_imported():
             host = make_host(subject, small.max_num_seqs)
             rows = rows_of(subject, host.pool.requests, list(host.run(small.ops)), differs)

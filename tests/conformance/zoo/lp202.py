@@ -266,3 +266,11 @@ class KeepsDeclinedSlots(Boost):
         if self.changed:
             self.on_device.copy_(self.values)
             self.changed = False
+
+
+@defect("LP202", "takes all that stands in the token buffer for the request's", line=".gpu[slots]", cause="reads past")
+class ReadsTheBuffer(Boost):
+    def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
+        slots = ctx.expanded_idx_mapping.long()
+        ids = self.req_states.all_token_ids.gpu[slots].long()
+        return logits.scatter(1, ids, logits.gather(1, ids) - self.per_row(ctx).unsqueeze(1))

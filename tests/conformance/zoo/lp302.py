@@ -44,7 +44,7 @@ class Slices(V1Base):
         return logits
 
 
-@defect("LP302", "keeps the row mapping while the number of rows stays the same")
+@defect("LP302", "keeps the row mapping while the number of rows stays the same", cause="in an earlier step")
 class KeepsMapping(Boost):
     mapping: torch.Tensor | None = None
 
@@ -63,3 +63,16 @@ class KeepsMapping(Boost):
 class Normalises(Boost):
     def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
         return torch.log_softmax(super().apply(logits, ctx), -1)
+
+
+@defect("LP302", "a factor per slot, which is 0 for all others", cause="with 1 its row stays")
+class ScalesByZero(Boost):
+    def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
+        return logits / self.per_row(ctx).unsqueeze(1)
+
+
+@defect("LP302", "keeps values by slot, and reads them by row", cause="what is kept by slot is read by row")
+class ReadsByRow(Boost):
+    def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
+        logits[:, 5] += self.on_device[-logits.shape[0] :]
+        return logits

@@ -96,7 +96,13 @@ class UnknownDrafts(V2History):
         return logits.scatter_add_(1, ctx.input_ids.long().unsqueeze(1), -self.per_row(ctx).unsqueeze(1))
 
 
-@defect("LP804", "a value for each request and not for each row", fix="ctx.expanded_idx_mapping")
+@defect(
+    "LP804",
+    "a value for each request and not for each row",
+    fix="ctx.expanded_idx_mapping",
+    line="ctx.idx_mapping.long()",
+    cause="has an entry for each row",
+)
 class ValuePerRequest(Boost):
     def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
         return logits + self.on_device[ctx.idx_mapping.long()].unsqueeze(1)
