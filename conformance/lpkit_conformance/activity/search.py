@@ -81,7 +81,7 @@ def _best(subject: Subject, candidates: Iterable[Found], best: Found | None = No
             continue
         start = min(max(first - 1, 0), MOST_GENERATED) if first > SOON else 0
         if start:  # requests that are old enough to act soon
-            why = "; ".join(part for part in (found.why, f"the plugin first acts after {first} output tokens") if part)
+            why = "; ".join(part for part in (found.why, f"edits were first seen at {first} output tokens") if part)
             found = Found(replace(found.case, generated=start), why)
         tried = replace(found, soon=_often(acts, start), early=_often(acts, start, EARLY))
         if best is None or tried.rank > best.rank:

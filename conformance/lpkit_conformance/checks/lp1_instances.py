@@ -12,19 +12,23 @@ from lpkit_conformance.checks.ladder import differing, everyday, mixed_arrivals,
 from lpkit_conformance.checks.lazily import (
     Host,
     Subject,
+    Watch,
     calls,
     compare,
+    engine_data,
     findings,
     module_state,
     parts,
     state,
     torch,
+    trails,
     verify,
 )
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.programs.generate import Arrive, Op, Step
 from lpkit_conformance.results import Failed, Finding, NeverActive, Skipped
 from lpkit_conformance.settings.hosts import EXPORT
+from lpkit_conformance.vllm_api.runners import V1
 
 
 def constructs_on(subject: Subject) -> bool:
@@ -160,5 +164,26 @@ class LP109(Check):
     code, name, requires, own_exceptions = "LP109", "raises-nothing", ("LP101",), EVERY_METHOD
 
     def run(self, subject: Subject) -> str | None:
-        verify.survive(subject, everyday())
+        try:
+            verify.survive(subject, everyday())
+        except Failed as failure:
+            if subject.setup.interface == V1 and (changed := self._changed_list(subject)):
+                texts = {"cause": f"{changed.summary} before; {changed.cause}", "fix": changed.fix}
+                line = changed.location
+                raise Failed(replace(failure.finding, **texts, location=line, state=trails.set_by(line))) from None
+            raise
+        return None
+
+    @staticmethod
+    def _changed_list(subject: Subject) -> Finding | None:
+        """Return the finding for a list of the engine's that is changed before the exception."""
+
+        def watched(host: Host, follow: bool) -> Watch:
+            return engine_data.leaving_lists(subject, host.pool.all_requests, follow=follow)
+
+        with suppress(calls.PluginError):
+            try:
+                engine_data.play(subject, everyday().ops, watched)
+            except Failed as failure:
+                return failure.finding
         return None

@@ -357,6 +357,7 @@ class LP307(ContractCheck):
                 summary, row = f"every token of a row of {label} logits was masked", compare.first_row(empty)
                 # A rule of tokens leaves none of other logits either; a threshold leaves some.
                 key = "set" if bool((again(logits.flip(1))[row] == -math.inf).all()) else "threshold"
+                again(rows.clone())  # the last that it gets shows the line
                 cause, fix = advice.cause(key, self.code), advice.fix(key, self.code)
                 raise Failed(summary, {"row": str(row)}, "a finite logit", "all -inf", cause=cause, fix=fix)
         kept = again(logits.clone()) > -math.inf

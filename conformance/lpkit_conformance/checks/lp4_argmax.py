@@ -168,6 +168,8 @@ class LP403(Check):
     code, name, hosts = "LP403", "runners-agree", ()
     requires = ("LP001", "LP101", "LP301", "LP201", "LP303", "LP113")
     needs_action = True
+    moves_best = False
+    """True once a row's best token was another one after the edit."""
 
     def run(self, subject: Subject) -> str | None:
         if subject.plugin.interfaces != {V1, V2}:
@@ -179,6 +181,9 @@ class LP403(Check):
             key, changed = "placeholders", changes.declaring_tokens(subject) if style == "adapter" else []
             if style == "portable":
                 key, changed = "no-prompt", [changes.without_prompts(subject, lines)]
+                if self.moves_best and _declines_greedy(subject):
+                    key, changed = "stage", [changes.before_temperature(subject)]
+                    lines.append(findings.declaration(subject.plugin.cls, "stage"))
             if not changed or not all(map(self._agree, changed)):
                 raise
             line = next(iter(lines), failure.finding.location)
@@ -215,6 +220,7 @@ class LP403(Check):
                     continue
                 compared += 1
                 before = subject.model.rows([(active.logits_key, position)]) / scale
+                self.moves_best |= bool(one[before.argmax()] < one.max())
                 found = compare.first_difference(before, one[None], other[None] / scale, exact_rows=False)
                 if found is None:
                     continue

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
+import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from types import FrameType
@@ -73,7 +76,7 @@ class LP505(LadderCheck):
             indexed: list[tuple[str, str]] = []
 
             def note(frame: FrameType, event: str, _: object) -> None:
-                if event == "line" and not indexed and (name := exceptions.negative_index(frame)):
+                if event == "line" and not indexed and (name := _negative_index(frame)):
                     indexed.append((name, f"{frame.f_code.co_filename}:{frame.f_lineno}"))
 
             with author_lines.following(note):
@@ -140,6 +143,9 @@ class LP508(Check):
         judge_dependence(subject)
         return None
 
+
+INDEXING = r"gather|scatter|index_|take"
+"""Calls that take indices."""
 
 FIRST_OUTPUTS = (0, 2)
 """Outputs before the placeholders: of a new request, and after a preemption."""
@@ -210,6 +216,24 @@ def _edits(subject: Subject, histories: list[list[int]]) -> tuple[torch.Tensor, 
         invented = outputs and v1_async.PLACEHOLDER not in outputs
         rows.append(unless_forbidden(subject, step) if invented else step())
     return before, torch.cat([row for row in rows if row is not None])
+
+
+def _negative_index(frame: FrameType) -> str:
+    """Return what the current line takes for an index, or for several, and holds a negative one; else empty."""
+    with contextlib.suppress(SyntaxError):
+        for node in ast.walk(exceptions.parsed(frame.f_code.co_filename, frame.f_lineno)):
+            parts: list[ast.expr] = []
+            if isinstance(node, ast.Subscript):
+                parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+            elif isinstance(node, ast.Call) and re.search(INDEXING, ast.unparse(node.func)):
+                parts = node.args
+            for part in parts:
+                with contextlib.suppress(Exception):  # of a variable of a comprehension, or one that the line sets
+                    looked = isinstance(part, ast.Name | ast.Attribute | ast.Subscript) and exceptions.only_looks(part)
+                    ids = exceptions.value_of(part, frame) if looked else ()
+                    if ids < 0 if isinstance(ids, int) else any(token < 0 for token in ids):
+                        return ast.unparse(part)
+    return ""
 
 
 def unless_forbidden(subject: Subject, attempt: Callable[[], torch.Tensor]) -> torch.Tensor | None:

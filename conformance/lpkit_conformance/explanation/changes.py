@@ -14,7 +14,8 @@ from lpkit.runtime import Request, V2Slots
 from lpkit.v2 import LogitsContext
 
 from lpkit_conformance.hosts import Host
-from lpkit_conformance.hosts.v2 import V2Driver, V2Host
+from lpkit_conformance.hosts.v1 import V1Host
+from lpkit_conformance.hosts.v2 import V2Host
 from lpkit_conformance.instruments.edits import author_line
 from lpkit_conformance.programs.generate import Arrive, Idle, Op, Speculate, Step, Swap
 from lpkit_conformance.subject.subject import Subject
@@ -26,6 +27,11 @@ MakeHost = Callable[[Subject, int], Host]
 def declaring_tokens(subject: Subject) -> list[Subject]:
     """Return the same plugin, declaring that it reads token ids; empty unless it declares lengths."""
     return [_having(subject, history="tokens")] if getattr(subject.plugin.cls, "history", "") == "length" else []
+
+
+def before_temperature(subject: Subject) -> Subject:
+    """Return the same portable processor, run with all requests, greedy ones too, before temperature."""
+    return _having(subject, stage="logits")
 
 
 def without_prompts(subject: Subject, lines: list[str]) -> Subject:
@@ -58,22 +64,26 @@ def _having(subject: Subject, **attributes: Any) -> Subject:
 # -- of the host -------------------------------------------------------------------------------------------------
 
 
-def keeping_objects(make_host: MakeHost) -> MakeHost:
-    """Return the same host, which keeps the objects of finished requests."""
+def _changed(make_host: MakeHost, change: Callable[[Any], object]) -> MakeHost:
+    """Return the same host, which is changed as soon as it is made."""
 
     def make(subject: Subject, max_num_seqs: int) -> Host:
         host = make_host(subject, max_num_seqs)
-        host.pool.keep_objects()
+        change(host)
         return host
 
     return make
 
 
+def keeping_objects(make_host: MakeHost) -> MakeHost:
+    """Return the same host, which keeps the objects of finished requests."""
+    return _changed(make_host, lambda host: host.pool.keep_objects())
+
+
 def with_first_lists(make_host: MakeHost) -> MakeHost:
     """Return the same host of V1, on which all Adds of a request bring a copy of its first Add's outputs."""
 
-    def make(subject: Subject, max_num_seqs: int) -> Host:
-        host = make_host(subject, max_num_seqs)
+    def change(host: V1Host) -> None:
         first: dict[str, list[int]] = {}
         begin = host.driver.begin
 
@@ -87,65 +97,34 @@ def with_first_lists(make_host: MakeHost) -> MakeHost:
                 request.output_token_ids = grown
 
         host.driver.begin = begin_with_copies  # type: ignore[method-assign]
-        return host
 
-    return make
+    return _changed(make_host, change)
 
 
 def sparing_buffers(make_host: MakeHost) -> MakeHost:
     """Return the same host of V2, which leaves tensors of lengths as they are when it replaces them."""
 
-    def make(subject: Subject, max_num_seqs: int) -> Host:
-        host = make_host(subject, max_num_seqs)
-        assert isinstance(host.driver, V2Driver)
+    def change(host: V2Host) -> None:
         host.driver.slots.prompt_len.poison = host.driver.slots.prefill_len.poison = False
-        return host
 
-    return make
-
-
-def blank_slots(make_host: MakeHost) -> MakeHost:
-    """Return the same host of V2, on which ``add_request`` finds no token ids of an earlier request."""
-
-    def blank(slots: V2Slots, slot: int, request: Request) -> Callable[[], None]:
-        ids = slots.all_token_ids.gpu
-        left = ids[slot].clone()
-        ids[slot] = 0
-        return partial(setitem, ids, slot, left)
-
-    return _until_flushed(make_host, blank)
-
-
-def cleared_slots(make_host: MakeHost) -> MakeHost:
-    """Return the same host of V2, on which nothing of an earlier request stands behind a request's token ids."""
-
-    def clear(slots: V2Slots, slot: int, request: Request) -> Callable[[], None]:
-        slots.all_token_ids.gpu[slot] = 0
-        return lambda: None
-
-    return _until_flushed(make_host, clear)
+    return _changed(make_host, change)
 
 
 def in_order(make_host: MakeHost, first: int = 0) -> MakeHost:
     """Return the same host of V2 with rows in the order of arrival, and the slots in this order, too, from one on."""
 
-    def make(subject: Subject, max_num_seqs: int) -> Host:
-        host = make_host(subject, max_num_seqs)
-        assert isinstance(host, V2Host)
+    def change(host: V2Host) -> None:
         host.manner = replace(host.manner, shuffle=False)
         free = host.driver.slots._free
         free[:] = [*reversed(free[first:] + free[:first])]
-        return host
 
-    return make
+    return _changed(make_host, change)
 
 
 def with_rows_mapped(make_host: MakeHost) -> MakeHost:
     """Return the same host of V2, whose ``idx_mapping`` has an entry for each row."""
 
-    def make(subject: Subject, max_num_seqs: int) -> Host:
-        host = make_host(subject, max_num_seqs)
-        assert isinstance(host.driver, V2Driver)
+    def change(host: V2Host) -> None:
         apply_to = host.driver.apply_to
 
         def apply_mapped(before: torch.Tensor, ctx: LogitsContext) -> torch.Tensor:
@@ -153,9 +132,23 @@ def with_rows_mapped(make_host: MakeHost) -> MakeHost:
             return apply_to(before, replace(ctx, idx_mapping=rows, idx_mapping_np=rows.cpu().numpy()))
 
         host.driver.apply_to = apply_mapped  # type: ignore[method-assign]
-        return host
 
-    return make
+    return _changed(make_host, change)
+
+
+def blank_slots(make_host: MakeHost, for_good: bool = False) -> MakeHost:
+    """Return the same host of V2, on which ``add_request`` finds no token ids of an earlier request.
+
+    ``for_good``: nor does a later call, behind those of the request.
+    """
+
+    def blank(slots: V2Slots, slot: int, request: Request) -> Callable[[], None]:
+        ids = slots.all_token_ids.gpu
+        left = ids[slot].clone()
+        ids[slot] = 0
+        return (lambda: None) if for_good else partial(setitem, ids, slot, left)
+
+    return _until_flushed(make_host, blank)
 
 
 def hiding_outputs(make_host: MakeHost) -> MakeHost:
@@ -173,9 +166,7 @@ def hiding_outputs(make_host: MakeHost) -> MakeHost:
 def _until_flushed(make_host: MakeHost, change: Callable[[V2Slots, int, Request], Callable[[], None]]) -> MakeHost:
     """Return the same host of V2, with a slot changed until all is flushed; ``change`` returns its reversal."""
 
-    def make(subject: Subject, max_num_seqs: int) -> Host:
-        host = make_host(subject, max_num_seqs)
-        assert isinstance(host.driver, V2Driver)
+    def change_slots(host: V2Host) -> None:
         slots = host.driver.slots
         add, flush = slots.add, slots.flush
         reversals: list[Callable[[], None]] = []
@@ -191,9 +182,8 @@ def _until_flushed(make_host: MakeHost, change: Callable[[V2Slots, int, Request]
             flush()
 
         slots.add, slots.flush = add_changed, flush_all  # type: ignore[method-assign]
-        return host
 
-    return make
+    return _changed(make_host, change_slots)
 
 
 # -- of the operations -------------------------------------------------------------------------------------------

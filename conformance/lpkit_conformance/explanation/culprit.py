@@ -57,19 +57,6 @@ def find_culprit(
     return kept_state(subject, [arrived, Step(steps)], max_num_seqs, replace(mismatch, step=steps), make_host)
 
 
-def not_neutral(
-    subject: Subject, ops: Sequence[Op], max_num_seqs: int, mismatch: Mismatch, make_host: MakeHost
-) -> tuple[str, str, int] | None:
-    """Return name and value of the entry that changes the row of a request that does not use the plugin, and the
-    number with which it does not."""
-    with contextlib.suppress(Exception):  # as above
-        scene = Scene(
-            subject, ops, max_num_seqs, mismatch, make_host, in_its_place, lambda _, seen, row: seen.before[row]
-        )
-        return scene.neutral()
-    return None
-
-
 def kept_state(
     subject: Subject, ops: Sequence[Op], max_num_seqs: int, mismatch: Mismatch, make_host: MakeHost
 ) -> Culprit | None:

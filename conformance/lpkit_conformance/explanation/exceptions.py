@@ -16,9 +16,6 @@ from typing import Any
 from lpkit_conformance.explanation.advice import CAUSES, FIXES
 from lpkit_conformance.instruments.author_lines import is_authors, syntax_of
 
-INDEXING = r"gather|scatter|index_|take"
-"""Calls that take indices."""
-
 MOST_VALUES = 3
 """Variables of a line that a cause names."""
 
@@ -87,24 +84,6 @@ def tested(error: BaseException) -> tuple[str, str]:
     return "", ""
 
 
-def negative_index(frame: FrameType) -> str:
-    """Return what the current line takes for an index, or for several, and holds a negative one; else empty."""
-    with contextlib.suppress(SyntaxError):
-        for node in ast.walk(parsed(frame.f_code.co_filename, frame.f_lineno)):
-            parts: list[ast.expr] = []
-            if isinstance(node, ast.Subscript):
-                parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
-            elif isinstance(node, ast.Call) and re.search(INDEXING, ast.unparse(node.func)):
-                parts = node.args
-            for part in parts:
-                with contextlib.suppress(Exception):  # of a variable of a comprehension, or one that the line sets
-                    looked = isinstance(part, ast.Name | ast.Attribute | ast.Subscript) and only_looks(part)
-                    ids = _value(part, frame) if looked else ()
-                    if ids < 0 if isinstance(ids, int) else any(token < 0 for token in ids):
-                        return ast.unparse(part)
-    return ""
-
-
 def _beyond(error: BaseException) -> str | None:
     """Return ``file:line`` of the condition that lets an index through which is the size; None for other indices.
 
@@ -132,7 +111,7 @@ def _looked_up(nodes: Iterable[ast.AST], frame: FrameType) -> Iterator[tuple[str
             with contextlib.suppress(Exception):  # of a variable of a comprehension, such as an outer one
                 yield (
                     *(ast.unparse(node.value), ast.unparse(node.slice)),
-                    *(_value(node.value, frame), _value(node.slice, frame)),
+                    *(value_of(node.value, frame), value_of(node.slice, frame)),
                 )
 
 
@@ -160,7 +139,7 @@ def only_looks(node: ast.AST) -> bool:
     return all(ast.unparse(call.func) == "len" for call in ast.walk(node) if isinstance(call, ast.Call))
 
 
-def _value(node: ast.expr, frame: FrameType) -> Any:
+def value_of(node: ast.expr, frame: FrameType) -> Any:
     return eval(compile(ast.Expression(node), "", "eval"), frame.f_globals, frame.f_locals)
 
 

@@ -12,7 +12,6 @@ from lpkit_conformance.explanation import advice
 from lpkit_conformance.explanation.changes import (
     MakeHost,
     blank_slots,
-    cleared_slots,
     declaring_tokens,
     exchanged,
     hiding_outputs,
@@ -221,7 +220,7 @@ EXPERIMENTS: Final = (
         cause="behind",
         fix="behind",
         applies=lambda case: case.style == "raw" and case.interface == V2 and "replace" in case.hazards,
-        change=lambda case: [replace(case, make_host=cleared_slots(case.make_host))],
+        change=lambda case: [replace(case, make_host=blank_slots(case.make_host, for_good=True))],
         blames=lambda case: reading_line(case.subject.plugin.cls, "all_token_ids"),
         rules=True,
     ),
@@ -305,7 +304,6 @@ EXPERIMENTS: Final = (
     ),
     Experiment(
         cause="per-request",
-        fix="drafts",
         applies=lambda case: case.style == "raw" and case.interface == V2 and "drafts" in case.hazards,
         change=lambda case: [replace(case, make_host=with_rows_mapped(case.make_host))],
         blames=lambda case: reading_line(case.subject.plugin.cls, "idx_mapping"),

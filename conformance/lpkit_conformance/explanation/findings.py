@@ -157,14 +157,14 @@ def line_of_moves(cls: Any) -> str:
     return f"{file}:{min(lines)}" if lines else ""
 
 
-def reading_line(cls: type, attribute: str) -> tuple[str, str]:
-    """Return ``file:line`` of the first line but for the constructor's that reads something of the engine's, and what
-    this line sets, or else what it reads; empty if none does."""
+def reading_line(cls: type, attribute: str, but: str | None = "__init__") -> tuple[str, str]:
+    """Return ``file:line`` of the first line that reads an attribute of an object, and what this line sets, or else
+    what it reads; empty if none does. ``but``: the method whose lines do not count."""
     for base in cls.__mro__:
         file = own_line(base, "").rpartition(":")[0]
         classes = [node for node in ast.walk(syntax_of(file)) if isinstance(node, ast.ClassDef)]
         methods = [part for node in classes if node.name == base.__name__ for part in node.body]
-        for method in [part for part in methods if getattr(part, "name", "") != "__init__"]:
+        for method in [part for part in methods if getattr(part, "name", "") != but]:
             for node in ast.walk(method):
                 if isinstance(node, ast.Attribute) and node.attr == attribute and isinstance(node.ctx, ast.Load):
                     line = f"{file}:{node.lineno}"

@@ -166,14 +166,15 @@ class Scene:
             parts = self._parts(host.driver.processor, ())
             entries.update((name, short_text(parts.get(name))) for name in parts.places if ENTRY in name)
 
-        self._row_right(look)
-        for name, number in itertools.product(entries, NEUTRAL):
+        with contextlib.suppress(Exception):  # as in a search
+            self._row_right(look)
+            for name, number in itertools.product(entries, NEUTRAL):
 
-            def set_to(host: Host, name: str = name, number: int = number) -> None:
-                self._parts(host.driver.processor, ()).put_value(name, number)
+                def set_to(host: Host, name: str = name, number: int = number) -> None:
+                    self._parts(host.driver.processor, ()).put_value(name, number)
 
-            if self._row_right(set_to):
-                return name.replace(ENTRY, f"[{self._position}]"), entries[name], number
+                if self._row_right(set_to):
+                    return name.replace(ENTRY, f"[{self._position}]"), entries[name], number
         return None
 
     def carried(self) -> Culprit | None:

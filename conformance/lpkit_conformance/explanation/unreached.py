@@ -12,11 +12,13 @@ from functools import cache
 from types import FrameType
 from typing import Any
 
+from lpkit_conformance.expectation.speculation import speculating
 from lpkit_conformance.hosts import default_host
 from lpkit_conformance.instruments.author_lines import follower, is_authors, library_of, syntax_of
 from lpkit_conformance.programs.generate import soak
 from lpkit_conformance.subject.calls import calling
 from lpkit_conformance.subject.subject import Subject
+from lpkit_conformance.vllm_api.runners import V2
 
 MOST_SHOWN = 5
 
@@ -56,9 +58,11 @@ def reaching(cls: Any) -> Iterator[Reached]:
 
 
 def serve(subject: Subject) -> None:
-    """Serve requests while the batch changes in many ways; the checks report exceptions."""
+    """Serve requests while the batch changes in many ways, on V2 with drafts; the checks report exceptions."""
     with contextlib.suppress(Exception), subject.as_imported():
-        list(default_host(subject, 8).run(soak(subject.setup.seed, STEPS).ops))
+        drafts = speculating(subject) if subject.setup.interface == V2 else None
+        played = soak(subject.setup.seed, STEPS, drafts=drafts is not None)
+        list(default_host(drafts or subject, 8).run(played.ops))
 
 
 def unreached(cls: Any, ran: Reached) -> Iterator[str]:

@@ -13,7 +13,7 @@ from lpkit_conformance.expectation.compare import Mismatch, compare
 from lpkit_conformance.expectation.solo import SoloRuns, solo_runs
 from lpkit_conformance.explanation.advice import cause, fix
 from lpkit_conformance.explanation.changes import MakeHost, with_rows_mapped
-from lpkit_conformance.explanation.culprit import find_culprit, find_raising, not_neutral
+from lpkit_conformance.explanation.culprit import find_culprit, find_raising
 from lpkit_conformance.explanation.experiments import Reproduction, blamed
 from lpkit_conformance.explanation.findings import (
     at_fault,
@@ -26,8 +26,10 @@ from lpkit_conformance.explanation.findings import (
     settings_of,
 )
 from lpkit_conformance.explanation.hazards import SHORT, Hazard, fix_for, fix_for_exception, hazards, without
+from lpkit_conformance.explanation.instances import in_its_place
 from lpkit_conformance.explanation.picture import record_frames
 from lpkit_conformance.explanation.row_values import first_apart
+from lpkit_conformance.explanation.scenes import Scene
 from lpkit_conformance.explanation.steps import RequestRow, rows_of
 from lpkit_conformance.explanation.timeline import with_batch
 from lpkit_conformance.hosts import Observation, PluginError, default_host
@@ -207,7 +209,8 @@ def _evidence(subject: Subject, small: Program, trouble: Trouble, make_host: Mak
         apart = first_apart(subject, small.ops, small.max_num_seqs, trouble, make_host)
         finding = blamed(Reproduction(subject, make_host, small, finding, line, culprit, apart), _passes)
         if finding.cause == cause("stray"):
-            found = not_neutral(subject, small.ops, small.max_num_seqs, trouble, make_host)
+            at = subject, small.ops, small.max_num_seqs, trouble, make_host, in_its_place
+            found = Scene(*at, lambda host, seen, row: seen.before[row]).neutral()
             if found is not None:
                 words = dict(zip(("name", "value", "number"), found, strict=True))
                 made, instead = (text("neutral").format(**words) for text in (cause, fix))

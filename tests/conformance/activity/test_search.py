@@ -166,7 +166,7 @@ def test_acting_from_the_hundredth_token_is_judged_and_noted() -> None:
     session, results = results_of(FromTheHundredth)
     assert not inactive(results)
     assert {result.status for result in results} == {"passed"}
-    assert "first acts after 100 output tokens" in session.notes[0]
+    assert "edits were first seen at 100 output tokens" in session.notes[0]
 
 
 class WantsAList(Bias):

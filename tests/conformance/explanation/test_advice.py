@@ -63,7 +63,8 @@ def test_every_hazard_has_a_fix_on_the_hosts_that_know_it_and_one_for_exceptions
 
 @pytest.mark.parametrize("style", ["adapter", "portable"])
 def test_a_fix_names_no_interface_that_its_reader_does_not_see(style: str) -> None:
-    assert FIXES[style].keys() - {"single", "optional"} == HAZARDS - {"long", "short"} | {"common", "read"}
+    others = {"advances", "draws", "kept", "optional", "single"}
+    assert FIXES[style].keys() - others == HAZARDS - {"long", "short"} | {"common", "read"}
     assert not [text for text in FIXES[style].values() if any(word in text for word in UNSEEN)]
 
 

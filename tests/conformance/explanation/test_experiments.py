@@ -63,7 +63,7 @@ def test_an_experiment_proves_a_cause_and_names_the_state(
     ("identity", "code", "key", "readers", "line"),
     [
         ("v1-StaleOnDecline", "LP202", "replace", "v1", ""),
-        ("v2-BehindItsText", "LP202", "read", "v2", "locked = torch.where"),
+        ("v2-BehindItsText", "LP202", "behind", "v2", "all_token_ids.gpu"),
         ("v2-RequestsForRows", "LP804", "drafts", "v2", "logits[row, ids] = -INF"),
         ("portable-KeepsBesideItsColumns", "LP202", "optional", "portable", "if request.params.after"),
         ("portable-LastAdmitted", "LP201", "common", "portable", "self.last = request.params.amount"),

@@ -331,7 +331,7 @@ def counted(ids: list[int], logits: torch.Tensor, *, amount: float, seen: Any = 
         (RowsOfACount, "LP302", "self.kept", ""),
         (OneListForAll, "LP201", "words", "other requests change `words`, too"),
         (SharedByCache, "LP108", "seen_with", ""),
-        (SharedByDefault, "LP108", "SharedByDefault.lowered", ""),
+        (SharedByDefault, "LP108", "seen", "`seen`, a default value of `SharedByDefault.lowered`"),
         (DrawsPerCall, "LP303", "generator", "`apply` changes `generator`"),
         (Hurries, "LP601", "started", ""),
         (BySpread, "LP307", "", ""),

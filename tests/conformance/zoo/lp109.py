@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import lpkit
 import torch
 from lpkit import v2
 
-from zoo.bases import Boost, Dense
+from zoo.bases import Boost, Dense, Simple
 from zoo.correct.portable_odd import Chance
 from zoo.correct.v1 import Bias
 from zoo.registry import defect
@@ -39,3 +42,17 @@ class RenamedOnce(Dense):
 class ChanceMistyped(Chance):
     def least(self, rows: lpkit.Rows) -> torch.Tensor:
         return rows.threshold  # type: ignore[attr-defined,no-any-return]
+
+
+@defect(
+    "LP109", "adds the output to the engine's prompt", line="history += output_ids", cause="the prompt token list of"
+)
+class GrowsThePrompt(Simple):
+    def make(self, amount: float, params: Any) -> Callable[..., torch.Tensor]:
+        def apply(prompt_ids: list[int], output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
+            history = prompt_ids
+            history += output_ids
+            logits[history[-1]] -= amount
+            return logits
+
+        return apply

@@ -12,7 +12,7 @@ from zoo.bases import ByLength, Dense, Relative
 from zoo.correct.portable import PortableCopyBoost
 from zoo.correct.v1 import Bias
 from zoo.correct.v1_history import History
-from zoo.registry import defect
+from zoo.registry import defect, sound
 
 
 @defect(
@@ -88,3 +88,32 @@ class PaddingIsTokenZero(Dense):
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
         seen = torch.zeros_like(logits).scatter_(1, rows.tokens.clamp(min=0), 1.0)
         return logits - seen * self.amount[rows].unsqueeze(1)
+
+
+class CountsTokens(History):
+    """Lowers a token by how often the output has it; the sound version."""
+
+    DTYPE = torch.int32
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (weight, outputs) in self.rows.items():
+            ids = torch.tensor([token for token in outputs if token >= 0], dtype=torch.int64)
+            counts = torch.zeros(logits.shape[1], dtype=self.DTYPE)
+            counts.index_add_(0, ids, torch.ones(len(ids), dtype=self.DTYPE))
+            logits[row] -= weight * counts
+        return logits
+
+
+@sound("counts tokens in numbers that are large enough")
+class CountsAll(CountsTokens):
+    pass
+
+
+@defect("LP214", "counts tokens in a byte", line="torch.uint8", cause="no room for 256", fix="torch.int32")
+class CountsInAByte(CountsTokens):
+    DTYPE = torch.uint8
+
+
+@defect("LP214", "counts tokens in a signed byte", cause="no room for 128")
+class CountsInASignedByte(CountsTokens):
+    DTYPE = torch.int8

@@ -37,3 +37,16 @@ class CopiesThePrompt(Dense):
         ids = self.ids[rows]
         chosen = torch.zeros_like(logits).scatter_add_(1, ids.clamp(min=0), (ids >= 0).to(logits.dtype))
         return logits.add_(self.amount[rows].unsqueeze(1) * chosen)
+
+
+@defect(
+    "LP403",
+    "masks the best token where the next one is close, at the stage of samplers",
+    case=MIN_P,
+    cause="once `stage`",
+)
+class TakesTheNext(PortableMinP):
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        values, ids = logits.topk(2)
+        close = values[:, :1] - values[:, 1:] < -self.log_min_p[rows].unsqueeze(1) / 4
+        return logits.scatter(1, ids[:, :1], torch.where(close, -INF, values[:, :1]))
