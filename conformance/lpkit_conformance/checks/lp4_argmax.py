@@ -182,7 +182,7 @@ class LP403(Check):
             if style == "portable":
                 key, changed = "no-prompt", [changes.without_prompts(subject, lines)]
                 if self.moves_best and _declines_greedy(subject):
-                    key, changed = "stage", [changes.before_temperature(subject)]
+                    key, changed = "stage", [changes.having(subject, stage="logits")]
                     lines.append(findings.declaration(subject.plugin.cls, "stage"))
             if not changed or not all(map(self._agree, changed)):
                 raise

@@ -26,12 +26,7 @@ MakeHost = Callable[[Subject, int], Host]
 
 def declaring_tokens(subject: Subject) -> list[Subject]:
     """Return the same plugin, declaring that it reads token ids; empty unless it declares lengths."""
-    return [_having(subject, history="tokens")] if getattr(subject.plugin.cls, "history", "") == "length" else []
-
-
-def before_temperature(subject: Subject) -> Subject:
-    """Return the same portable processor, run with all requests, greedy ones too, before temperature."""
-    return _having(subject, stage="logits")
+    return [having(subject, history="tokens")] if getattr(subject.plugin.cls, "history", "") == "length" else []
 
 
 def without_prompts(subject: Subject, lines: list[str]) -> Subject:
@@ -52,10 +47,11 @@ def without_prompts(subject: Subject, lines: list[str]) -> Subject:
     def admit_without(processor: Any, request: Any) -> Any:
         return admit(processor, WithoutPrompt(*(getattr(request, name) for name in names)))
 
-    return _having(subject, admit=admit_without)
+    return having(subject, admit=admit_without)
 
 
-def _having(subject: Subject, **attributes: Any) -> Subject:
+def having(subject: Subject, **attributes: Any) -> Subject:
+    """Return the same plugin, whose class has other attributes."""
     cls = subject.plugin.cls
     body = {**attributes, "__module__": cls.__module__, "__qualname__": cls.__qualname__}
     return replace(subject, plugin=replace(subject.plugin, cls=type(cls)(cls.__name__, (cls,), body)))

@@ -170,9 +170,6 @@ def _optional(case: Reproduction) -> bool:
     return case.uses and test.startswith(("if ", "elif ")) and culprit.name.partition("[")[0] not in test
 
 
-OFF: Final = (1, 2, 3)
-"""Slots of the first row with which no row has the number of its slot."""
-
 RETURNS: Final[frozenset[Hazard]] = frozenset({"drafts", "resume", "twins", "prefill"})
 """After which a request has another history or object than before; they have fixes of their own."""
 
@@ -253,7 +250,7 @@ EXPERIMENTS: Final = (
         cause="rows-of-before",
         fix="move",
         applies=lambda case: case.by_slot,
-        change=lambda case: [replace(case, make_host=in_order(case.make_host, first)) for first in OFF],
+        change=lambda case: [replace(case, make_host=in_order(case.make_host, first)) for first in (1, 2, 3)],
     ),
     Experiment(
         cause="by-row",
