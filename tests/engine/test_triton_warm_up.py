@@ -80,6 +80,6 @@ with (
 """
 
 
-@pytest.mark.parametrize("vocab", [151_936, 50_257])
+@pytest.mark.parametrize("vocab", [32_000, 50_257])  # a multiple of 16, for which Triton compiles other code, and none
 def test_no_request_waits_for_a_compiler(vocab: int) -> None:
     separately("-c", CODE, str(vocab), path=ROOT / "benchmarks")

@@ -6,8 +6,9 @@ import json
 import os
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -54,13 +55,15 @@ class Suspect:
 HUNG = f"did not return within {LIMIT:g} s, "
 ENDED = "the process ended with exit code"
 SUSPECTED = (
-    Suspect("HangsInUpdates", "LP109[v1]", f"update_state {HUNG}during the check", "while", ("LP301", "LP606")),
+    Suspect("HangsInUpdates", "LP109[v1]", f"update_state {HUNG}during the check", "# here", ("LP301", "LP606")),
     Suspect("ExitsWhenCollected", "", f"{ENDED} 7, during the check"),
     Suspect("Exits", "LP109[v1]", f"{ENDED} 0, during the check", "os._exit", ("LP104", "LP105", "LP402", "LP102")),
     Suspect("PrintsMegabytes", "", "the plugin printed more than 8 MiB, during the check"),
     Suspect("LeavesAProcess", "LP606", "1 process left running", "", ("LP606",)),
     Suspect("hangs_at_import", "LP001", f"the plugin {HUNG}while the plugin was loaded"),
 )
+
+FEW = ("HangsInUpdates", "Exits", "LeavesAProcess")
 
 
 @pytest.fixture(scope="module")
@@ -69,22 +72,21 @@ def note(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def results(note: Path) -> dict[str, TargetResult]:
-    """Every suspect, checked once; two at a time, as starting a process takes most of it.
+def judged(note: Path) -> Callable[[str], TargetResult]:
+    """``judged(name)``: the result of a suspect, which is checked once.
 
     Other kinds of loss are in ``processes/test_supervise.py``, and an end of the process at import in
     ``tests/contracts/test_check.py``.
     """
 
-    def check(suspect: Suspect) -> TargetResult:
-        return check_target(suspect.target, replace(PLAN, select=suspect.select), [], limit=LIMIT)
+    @cache
+    def result(name: str) -> TargetResult:
+        suspect = next(suspect for suspect in SUSPECTED if suspect.name == name)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("LPKIT_TEST_NOTE", str(note))
+            return check_target(suspect.target, replace(PLAN, select=suspect.select), [], limit=LIMIT)
 
-    os.environ["LPKIT_TEST_NOTE"] = str(note)
-    try:
-        with ThreadPoolExecutor(2) as pool:
-            return dict(zip([suspect.name for suspect in SUSPECTED], pool.map(check, SUSPECTED), strict=True))
-    finally:
-        del os.environ["LPKIT_TEST_NOTE"]
+    return result
 
 
 def failure(result: TargetResult) -> CheckResult:
@@ -94,19 +96,25 @@ def failure(result: TargetResult) -> CheckResult:
     return found
 
 
-@pytest.mark.parametrize("suspect", SUSPECTED, ids=lambda suspect: suspect.name)
-def test_one_root_cause_is_one_failure_with_its_line(results, suspect: Suspect) -> None:
+@pytest.mark.parametrize(
+    "suspect",
+    [
+        pytest.param(suspect, id=suspect.name, marks=() if suspect.name in FEW else pytest.mark.broad)
+        for suspect in SUSPECTED
+    ],
+)
+def test_one_root_cause_is_one_failure_with_its_line(judged, suspect: Suspect) -> None:
     if suspect.name == "LeavesAProcess" and not Path("/proc/self").exists():
         pytest.skip("this system does not tell")
-    found = failure(results[suspect.name])
+    found = failure(judged(suspect.name))
     assert suspect.label in found.label
     assert suspect.message in found.message
     assert found.finding.location.startswith(suspect.location)
-    assert results[suspect.name].error == ""  # also if it was the last check
+    assert judged(suspect.name).error == ""  # also if it was the last check
 
 
-def test_what_hung_is_not_called_again_and_the_rest_goes_on(results) -> None:
-    result = results["HangsInUpdates"]
+def test_what_hung_is_not_called_again_and_the_rest_goes_on(judged) -> None:
+    result = judged("HangsInUpdates")
     assert failure(result).finding.location.rpartition(":")[0] == str(HOSTILE)
     statuses = {check.label: (check.status, check.message) for check in result.checks}
     assert statuses["LP606"] == ("blocked", "needs LP109[v1]")  # it requires LP001 only
@@ -164,8 +172,9 @@ def test_sys_exit_in_validation_refuses_the_request_and_nothing_else() -> None:
     assert compute_check("LP301", target, case=PLAN.cases[0]).status == "passed"
 
 
-def test_megabytes_of_output_have_their_own_advice(results) -> None:
-    finding = failure(results["PrintsMegabytes"]).finding
+@pytest.mark.broad
+def test_megabytes_of_output_have_their_own_advice(judged) -> None:
+    finding = failure(judged("PrintsMegabytes")).finding
     assert finding.fix.startswith("print nothing in methods that run for each step")
     assert "debugger" not in finding.fix and "exits" not in finding.expected
 
@@ -186,16 +195,17 @@ def test_only_what_the_plugin_has_lost_is_counted(tmp_path, monkeypatch) -> None
     assert result.judged_with.endswith("importing it, the process ended with exit code 11)")
 
 
-def test_a_process_left_running_is_named_and_ended(results, note) -> None:
+def test_a_process_left_running_is_named_and_ended(judged, note) -> None:
+    finding = failure(judged("LeavesAProcess")).finding
     pid = note.read_text(encoding="ascii")
     if Path("/proc/self").exists():
-        assert f"(process {pid})" in failure(results["LeavesAProcess"]).finding.got
+        assert f"(process {pid})" in finding.got
     if os.name != "nt":
         assert ends(int(pid))
 
 
-def test_the_same_line_twice_is_one_failure_and_the_run_is_given_up(results) -> None:
-    result = results["Exits"]
+def test_the_same_line_twice_is_one_failure_and_the_run_is_given_up(judged) -> None:
+    result = judged("Exits")
     first = failure(result)
     blocked = [check for check in result.checks if check.status == "blocked"]
     assert blocked

@@ -87,7 +87,7 @@ class LeavesAProcess(Good):
 class HangsInUpdates(Good):
     def update_state(self, batch_update):
         while batch_update is not None and batch_update.removed:
-            pass  # here
+            time.sleep(0.01)  # here
 
 
 class HangsOnBoth(HangsInUpdates, v2.LogitsProcessor):
