@@ -168,9 +168,9 @@ class LP109(Check):
             verify.survive(subject, everyday())
         except Failed as failure:
             if subject.setup.interface == V1 and (changed := self._changed_list(subject)):
-                texts = {"cause": f"{changed.summary} before; {changed.cause}", "fix": changed.fix}
+                finding = replace(failure.finding, cause=f"{changed.summary} before; {changed.cause}", fix=changed.fix)
                 line = changed.location
-                raise Failed(replace(failure.finding, **texts, location=line, state=trails.set_by(line))) from None
+                raise Failed(replace(finding, location=line, state=trails.set_by(line))) from None
             raise
         return None
 

@@ -97,9 +97,9 @@ class CountsTokens(History):
 
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         for row, (weight, outputs) in self.rows.items():
-            ids = torch.tensor([token for token in outputs if token >= 0], dtype=torch.int64)
-            counts = torch.zeros(logits.shape[1], dtype=self.DTYPE)
-            counts.index_add_(0, ids, torch.ones(len(ids), dtype=self.DTYPE))
+            ids = torch.tensor([token for token in outputs if token >= 0], dtype=torch.int64, device=logits.device)
+            counts = torch.zeros(logits.shape[1], dtype=self.DTYPE, device=logits.device)
+            counts.index_add_(0, ids, torch.ones_like(ids, dtype=self.DTYPE))
             logits[row] -= weight * counts
         return logits
 
