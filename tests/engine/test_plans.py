@@ -26,14 +26,14 @@ launched = ctypes.c_long.in_dll(driver, "launches")
 def handed(bound, launch):
     \"""Launch, and return what the driver got for this function.\"""
     sizes = {ctypes.addressof(cell): ctypes.sizeof(cell) for cell in bound.cells}
-    ctypes.c_uint.in_dll(driver, "parameters").value = len(bound.given[2])
-    ctypes.c_void_p.in_dll(driver, "watched").value = bound.given[1].value
+    ctypes.c_uint.in_dll(driver, "parameters").value = len(bound.given[2]._obj)
+    ctypes.c_void_p.in_dll(driver, "watched").value = ctypes.addressof(bound.given[1]._obj)
     ctypes.memset(ctypes.addressof(Config.in_dll(driver, "config")), 0, ctypes.sizeof(Config))
     launch()
     config, values = Config.in_dll(driver, "config"), (ctypes.c_uint64 * 64).in_dll(driver, "values")
     assert config.grid[0] > 0, "not launched"
     given = *config.grid, *config.block, config.shared, config.stream, config.count
-    return given, [value % 256 ** sizes[at] for at, value in zip(bound.given[2], values)]
+    return given, [value % 256 ** sizes[at] for at, value in zip(bound.given[2]._obj, values)]
 """
 
 PLANS = (

@@ -166,8 +166,8 @@ class LaunchPlan:
                 raise ValueError(f"{item.kernel.__name__} reads a moving tensor through another tensor")
             self.bytes += sum(tensor.nbytes for tensor in tensors)
             self._launches.append((item._replace(args=kept), moved))
-        self._cells = [ctypes.c_uint64() for _ in moving]
-        self._given: list[torch.Tensor | None] = [None for _ in moving]  # whose addresses the cells have
+        self._cells = [ctypes.c_uint64(tensor.data_ptr()) for tensor in moving]
+        self._others = moving[1:]  # whose addresses the cells have
         self._bound: list[_Bound] = []
         self._driver = _driver()
         for item, moved in self._launches:
@@ -178,26 +178,31 @@ class LaunchPlan:
                 break
             self._bound.append(bound)
 
-    def run(self, *tensors: torch.Tensor) -> None:
-        """Launch with the addresses of ``tensors``, given in the order of the moving ones.
+    def run(self, first: torch.Tensor, others: tuple[torch.Tensor, ...] = (), address: int = 0) -> None:
+        """Launch with the addresses of other tensors in place of the moving ones.
 
-        The plan keeps all but the first, the logits, until the next run: an object that comes again is where it was.
+        Args:
+            first: in place of the first, the logits.
+            others: in place of the others; kept until the next run, since an object that comes again is where it was.
+            address: of ``first``, if known.
 
         Raises:
             RuntimeError: the driver refuses a launch.
         """
         driver = self._driver
         if driver is None or driver.watched():
+            tensors = first, *others
             for item, moved in self._launches:
                 args = [tensors[moved[at]] if at in moved else arg for at, arg in enumerate(item.args)]
                 item.kernel[item.grid](*args, **item.options)
             return
-        given = self._given
-        for number, tensor in enumerate(tensors):
-            if tensor is not given[number]:
-                self._cells[number].value = tensor.data_ptr()
-                given[number] = tensor
-        given[0] = None  # the logits of a step are not kept
+        cells = self._cells
+        cells[0].value = address or first.data_ptr()
+        if others is not self._others:
+            for cell, tensor, before in zip(cells[1:], others, self._others):  # noqa: B905 - as many, in each step
+                if tensor is not before:
+                    cell.value = tensor.data_ptr()
+            self._others = others
         driver.launch(self._bound)
 
 
@@ -266,8 +271,9 @@ class _CudaDriver:
 
     def watched(self) -> bool:
         """True if a hook, or an observer of Triton's functions, wants to see launches."""
-        now = self._runtime
-        return now.launch_enter_hook is not self._enter or now.launch_exit_hook is not self._leave or any(self._calls)
+        now, (first, second, third) = self._runtime, self._calls
+        replaced = now.launch_enter_hook is not self._enter or now.launch_exit_hook is not self._leave
+        return replaced or bool(first or second or third)
 
     def launch(self, bounds: Iterable[_Bound]) -> None:
         """Launch with the present values of the cells.
@@ -313,7 +319,9 @@ class _CudaDriver:
         config.grid[:] = (*item.grid, 1, 1)[:3]
         config.block[:] = (32 * metadata.num_warps, 1, 1)
         array = (ctypes.c_void_p * len(addresses))(*addresses)
-        given = (ctypes.byref(config), ctypes.c_void_p(compiled.function), array, None)
+        # References, which a call takes as they are.
+        function = ctypes.byref(ctypes.c_char.from_address(compiled.function))
+        given = (ctypes.byref(config), function, ctypes.byref(array), None)
         return _Bound(config, given, [*cells, spare], compiled)
 
 

@@ -62,6 +62,7 @@ class Admission:
 
     Attributes:
         arena: holds the columns.
+        flush: sends staged column values to the device, if there are any.
         columns: by name.
         temperature: temperature by which the engine will still divide each request's logits.
         own: True for slots of admitted requests.
@@ -103,11 +104,8 @@ class Admission:
             self.required_keys, self._token_ids, words = _declared(params)
             if words:
                 self.resolver = Resolver(words, vllm_config, vocab_size)
+        self.flush = self.arena.flush
         self.flush()
-
-    def flush(self) -> None:
-        """Send staged column values to the device, if there are any."""
-        self.arena.flush()
 
     @property
     def admitted(self) -> np.ndarray[Any, np.dtype[np.bool_]]:

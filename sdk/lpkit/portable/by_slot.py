@@ -22,7 +22,16 @@ from lpkit.columns.column import Column
 from lpkit.columns.token_set import TokenSetColumn
 from lpkit.history.phrases import PhrasesColumn
 from lpkit.kernels.launching import LaunchPlan, place, recorded
-from lpkit.kernels.recording import NotRecordableError, OfSlots, Recorder, Shared, SlotHistories, StandInRows, memory_of
+from lpkit.kernels.recording import (
+    NotRecordableError,
+    OfSlots,
+    Recorder,
+    Shared,
+    SlotHistories,
+    StandInRows,
+    Texts,
+    memory_of,
+)
 from lpkit.portable.rules import rules
 
 _MODULES = frozenset({"lpkit", "lpkit.kernels", "lpkit.rng", "lpkit.sequences", "math"})
@@ -69,7 +78,11 @@ class BySlot:
         self._plans: dict[Any, LaunchPlan] = {}
         self._last: tuple[tuple[Any, ...], Any] = (), None  # the plan of the last step, and its key
         self._place = place()
-        self._held: torch.Tensor | None = None  # memory of the last step's histories
+        # Of the last step: what it was given; its tensors but the logits, most rows, and numbers that plans depend on.
+        self._given: tuple[Any, ...] = (None, None)
+        self._others: tuple[torch.Tensor, ...] = ()
+        self._room = 0
+        self._sizes = (0, 0)
 
     def rehearse(self, on_v2: bool) -> None:
         """Run the kernels of a step that reads histories on rows of nobody, which compiles them: no request waits."""
@@ -102,9 +115,9 @@ class BySlot:
     def _forget(self) -> None:
         """Drop all plans: memory that they read was laid out anew."""
         self._plans.clear()
-        self._last = (), None
+        self._last, self._given = ((), None), (None, None)
 
-    def edit(self, logits: torch.Tensor, slots: torch.Tensor, texts: SlotHistories | None = None) -> bool:
+    def edit(self, logits: torch.Tensor, slots: torch.Tensor, texts: Texts | None = None) -> bool:
         """Edit a batch; False if the logits or the histories do not suit the kernels.
 
         Args:
@@ -112,36 +125,44 @@ class BySlot:
             slots: int64, the slot of each row, and perhaps of rows behind the batch.
             texts: the rows' histories, if the step reads them.
         """
-        shape = logits.shape
-        if logits.requires_grad or slots.numel() < shape[0]:
+        given = self._given
+        if slots is not given[0] or texts is not given[1]:
+            self._take(slots, texts)
+        shape, address = logits.shape, logits.data_ptr()
+        if logits.requires_grad or self._room < shape[0]:
             return False
-        key: tuple[Any, ...] = (shape, logits.stride(), logits.dtype, logits.data_ptr() & 15, self._place())
-        moving: tuple[torch.Tensor, ...] = (logits, slots)
-        if texts is not None:
-            if self._pairs is not None and texts.width * texts.outputs > self._pairs:
-                return False
-            moving += texts[:5] if texts.kind else texts[:3]
-            if texts.held is not self._held:
-                if self._held is None or texts.held.stride() != self._held.stride():
-                    self._forget()
-                self._held = texts.held
-            key += texts.width, texts.kind
+        of_logits = logits.is_contiguous() or logits.stride(), logits.dtype, address & 15
+        key = shape, of_logits, self._place(), self._sizes
         plan = self._last[1] if key == self._last[0] else self._plans.get(key)  # comparing is faster than hashing
         if plan is not None:
             self._last = key, plan
-            plan.run(*moving)
+            plan.run(logits, self._others, address)
             return True
         if not self._kernels["suits"](logits):
             return False
         with recorded() as launches:
-            self._launch(logits, slots, texts)
-        plan = LaunchPlan(launches, moving)
+            self._launch(logits, slots, texts and SlotHistories(*texts))
+        plan = LaunchPlan(launches, (logits, *self._others))
         while self._plans and (
             len(self._plans) >= MOST_PLANS or plan.bytes + sum(item.bytes for item in self._plans.values()) > MOST_BYTES
         ):
             del self._plans[next(iter(self._plans))]
         self._plans[key] = plan
         return True
+
+    def _take(self, slots: torch.Tensor, texts: Texts | None) -> None:
+        """Take slots and histories that the last step did not have."""
+        self._room, self._sizes, others = slots.numel(), (0, 0), (slots,)
+        if texts is not None:
+            held, prompts, last, drafts, committed, width, outputs, kind = texts
+            before = self._others[1] if len(self._others) > 1 else held
+            if held is not before and held.stride() != before.stride():
+                self._forget()
+            others = (slots, held, prompts, last, drafts, committed) if kind else (slots, held, prompts, last)
+            self._sizes = width, kind
+            if self._pairs is not None and width * outputs > self._pairs:
+                self._room = 0
+        self._given, self._others = (slots, texts), others
 
     def _launch(self, logits: torch.Tensor, slots: torch.Tensor, texts: SlotHistories | None) -> None:
         own = self._admission.own.all

@@ -15,7 +15,7 @@ from lpkit.columns.transfer import sent
 from lpkit.history.reading import History
 from lpkit.history.rows import HistoryUse, Rows
 from lpkit.history.staged import AdmittedRequest, V1History
-from lpkit.kernels.recording import SlotHistories
+from lpkit.kernels.recording import Texts
 from lpkit.portable.row_slots import Ledger
 
 if TYPE_CHECKING:
@@ -76,9 +76,7 @@ class V1Binding:
             self._stale = True
             self._admission.flush()
 
-    def by_slot(
-        self, logits: torch.Tensor, _: object, reads_texts: bool
-    ) -> tuple[torch.Tensor, SlotHistories | None] | None:
+    def by_slot(self, logits: torch.Tensor, _: object, reads_texts: bool) -> tuple[torch.Tensor, Texts | None] | None:
         """Return the slot of each row, int64 ``[rows]`` or longer, and the histories if they are read; None if no row
         uses the processor. Other rows have the slot that no request gets."""
         if self._stale:

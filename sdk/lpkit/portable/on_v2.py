@@ -12,7 +12,7 @@ from lpkit.columns.transfer import sent
 from lpkit.columns.widths import padded
 from lpkit.history.reading import SHORTEST, History
 from lpkit.history.rows import HistoryUse, Rows
-from lpkit.kernels.recording import MOST_COMPARED, SlotHistories
+from lpkit.kernels.recording import MOST_COMPARED, SlotHistories, Texts
 
 if TYPE_CHECKING:
     from lpkit.portable.admission import Admission
@@ -69,9 +69,7 @@ class V2Binding:
         self._held += admitted - before
         return admitted
 
-    def by_slot(
-        self, _: object, ctx: LogitsContext, reads_texts: bool
-    ) -> tuple[torch.Tensor, SlotHistories | None] | None:
+    def by_slot(self, _: object, ctx: LogitsContext, reads_texts: bool) -> tuple[torch.Tensor, Texts | None] | None:
         """Return the slot of each row, int64, and the histories if they are read; None if no request of the call uses
         the processor."""
         if not self._held:
@@ -83,28 +81,29 @@ class V2Binding:
         if not self._used:
             return None
         mapping = ctx.expanded_idx_mapping
-        if mapping.dtype != torch.int64:
+        if mapping.dtype is not torch.int64:
             mapping = mapping.to(torch.int64)
         return mapping, self._texts(ctx) if reads_texts else None
 
-    def _texts(self, ctx: LogitsContext, own: Bools | None = None) -> SlotHistories:
-        """Return the texts of a call, as wide as those of the requests ``own``; None: of all, if that is not wide."""
+    def _texts(self, ctx: LogitsContext, own: Bools | None = None) -> Texts:
+        """Return the fields of the :class:`SlotHistories` of a call, as wide as those of the requests ``own``; None: of
+        all, if that is not wide."""
         requests, states = ctx.idx_mapping_np, self._states
-        lengths = ctx.seq_lens_upper_bound_np[: len(requests)]
-        held = states.all_token_ids.gpu
+        bounds, longest = ctx.seq_lens_upper_bound_np, self._longest
         if own is None:
-            width = outputs = padded(max(lengths.tolist()), SHORTEST)  # numpy's takes longer for few requests
+            width = outputs = padded(max(bounds.tolist()[: len(requests)]), SHORTEST)  # numpy's takes longer for few
             if width > MOST_COMPARED:
                 own = self._admission.admitted[requests]
         if own is not None:
-            lengths = lengths[own]
+            lengths = bounds[: len(requests)][own]
             width = padded(int(lengths.max()), SHORTEST)
             outputs = int((lengths - states.prompt_len.np[requests[own]]).max())
-        last, width = ctx.pos, min(width, self._longest)
+        if width > longest:
+            width = longest
+        held, prompts, last = states.all_token_ids.gpu, states.prompt_len.gpu, ctx.pos
         if last.numel() == len(requests):  # len() of a tensor takes Python
-            return SlotHistories(held, states.prompt_len.gpu, last, last, last, width, outputs)
-        more = ctx.input_ids, states.total_len.gpu
-        return SlotHistories(held, states.prompt_len.gpu, last, *more, width, outputs, 1)
+            return held, prompts, last, last, last, width, outputs, 0
+        return held, prompts, last, ctx.input_ids, states.total_len.gpu, width, outputs, 1
 
     def rows(self, _: object, ctx: LogitsContext) -> Rows | None:
         """Return the call's rows that use the processor, except unfinished prefills; None without rows."""
@@ -119,7 +118,9 @@ class V2Binding:
         self._find(requests, chosen, ctx)
         history = None
         if self._declared != "none":
-            history = History(self._texts(ctx, chosen), self._index, self._slots, self._declared == "tokens")
+            history = History(
+                SlotHistories(*self._texts(ctx, chosen)), self._index, self._slots, self._declared == "tokens"
+            )
         whole = count == len(chosen)
         return Rows(self._index, self._slots, history, self._declared, self._admission.temperature, whole)
 

@@ -55,10 +55,12 @@ class Driver(launching._CudaDriver):
 
     def launched(self, config: Any, function: Any, cells: Any, _: None) -> int:
         given = config._obj
-        self.configs.append([*given.grid, *given.block, given.shared, given.stream, function.value, len(cells)])
+        self.configs.append(
+            [*given.grid, *given.block, given.shared, given.stream, ctypes.addressof(function._obj), len(cells._obj)]
+        )
         assert (given.attributes, given.count) == (None, 0)
-        number = ctypes.c_float.from_address(cells[2]).value
-        for cell in cells[:2]:
+        number = ctypes.c_float.from_address(cells._obj[2]).value
+        for cell in cells._obj[:2]:
             ctypes.c_float.from_address(ctypes.c_uint64.from_address(cell).value).value += number
         return self.error
 
@@ -105,7 +107,7 @@ def test_each_run_has_the_addresses_of_its_tensors(driver: Driver) -> None:
         launch(Kernel(), (2, 3), (first, text, 2.5, 1), SIZE=64)
     plan = LaunchPlan(launches, (first, text))
     for given in ((first, text), (second, text), (first, other), (second, text)):
-        plan.run(*given)
+        plan.run(given[0], given[1:])
     assert [item.item() for item in (first, second, text, other)] == [7.5, 5.0, 10.0, 2.5]
 
 
