@@ -16,7 +16,7 @@ CHAINS = {"rules": 4, "rules, with a condition": 3}
 """Launches of documents' steps; those of other rules are known without an engine."""
 
 MOST_INSTRUCTIONS = {
-    ("min-p", "V1"): 45,
+    ("min-p", "V1"): 40,
     ("min-p", "V2"): 45,
     ("target-token", "V1"): 60,
     ("target-token", "V2"): 60,

@@ -78,10 +78,6 @@ class SlotHistories(NamedTuple):
     kind: int = 0
 
 
-Texts = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor, int, int, int]
-"""The fields of :class:`SlotHistories`, which take less time to make in each step."""
-
-
 class NotRecordableError(Exception):
     """A step does more than kernels can do by slot."""
 

@@ -22,16 +22,7 @@ from lpkit.columns.column import Column
 from lpkit.columns.token_set import TokenSetColumn
 from lpkit.history.phrases import PhrasesColumn
 from lpkit.kernels.launching import LaunchPlan, place, recorded
-from lpkit.kernels.recording import (
-    NotRecordableError,
-    OfSlots,
-    Recorder,
-    Shared,
-    SlotHistories,
-    StandInRows,
-    Texts,
-    memory_of,
-)
+from lpkit.kernels.recording import NotRecordableError, OfSlots, Recorder, Shared, SlotHistories, StandInRows, memory_of
 from lpkit.portable.rules import rules
 
 _MODULES = frozenset({"lpkit", "lpkit.kernels", "lpkit.rng", "lpkit.sequences", "math"})
@@ -117,13 +108,13 @@ class BySlot:
         self._plans.clear()
         self._last, self._given = ((), None), (None, None)
 
-    def edit(self, logits: torch.Tensor, slots: torch.Tensor, texts: Texts | None = None) -> bool:
+    def edit(self, logits: torch.Tensor, slots: torch.Tensor, texts: tuple[Any, ...] | None = None) -> bool:
         """Edit a batch; False if the logits or the histories do not suit the kernels.
 
         Args:
             logits: float32 ``[rows, vocab]``, edited in place.
             slots: int64, the slot of each row, and perhaps of rows behind the batch.
-            texts: the rows' histories, if the step reads them.
+            texts: the fields of the rows' :class:`SlotHistories`, if the step reads them.
         """
         given = self._given
         if slots is not given[0] or texts is not given[1]:
@@ -150,7 +141,7 @@ class BySlot:
         self._plans[key] = plan
         return True
 
-    def _take(self, slots: torch.Tensor, texts: Texts | None) -> None:
+    def _take(self, slots: torch.Tensor, texts: tuple[Any, ...] | None) -> None:
         """Take slots and histories that the last step did not have."""
         self._room, self._sizes, others = slots.numel(), (0, 0), (slots,)
         if texts is not None:

@@ -15,7 +15,7 @@ from lpkit.columns.transfer import sent
 from lpkit.history.reading import History
 from lpkit.history.rows import HistoryUse, Rows
 from lpkit.history.staged import AdmittedRequest, V1History
-from lpkit.kernels.recording import Texts
+from lpkit.kernels.recording import SlotHistories
 from lpkit.portable.row_slots import Ledger
 
 if TYPE_CHECKING:
@@ -57,7 +57,6 @@ class V1Binding:
         # Sent when first read after a change: rows and slots of admitted requests, and the slot of each row.
         self._located: tuple[torch.Tensor, ...] | None = None
         self._by_row: torch.Tensor | None = None
-        self._stale = False
         self._warned = False
 
     @property
@@ -73,22 +72,19 @@ class V1Binding:
     def update(self, update: BatchUpdate) -> None:
         """Follow the batch, and send column values of new requests."""
         if self._ledger.update(update, self._admission.admit):
-            self._stale = True
+            self._own = sorted(self._ledger.rows.items(), key=itemgetter(0))
+            self._located = self._by_row = None
             self._admission.flush()
 
-    def by_slot(self, logits: torch.Tensor, _: object, reads_texts: bool) -> tuple[torch.Tensor, Texts | None] | None:
+    def by_slot(
+        self, logits: torch.Tensor, _: object, reads_texts: bool
+    ) -> tuple[torch.Tensor, SlotHistories | None] | None:
         """Return the slot of each row, int64 ``[rows]`` or longer, and the histories if they are read; None if no row
         uses the processor. Other rows have the slot that no request gets."""
-        if self._stale:
-            self._renew()
         if not self._own:
             return None
         if reads_texts:
-            assert self._history is not None
-            slots, texts, waiting = self._history.texts(self._own, logits.shape[0])
-            if waiting:
-                self._warn()
-            return slots, texts
+            return self._texts(logits)[:2]
         if self._by_row is None:
             by_row = [self._count] * self._count
             for row, entry in self._own:
@@ -98,8 +94,6 @@ class V1Binding:
 
     def rows(self, logits: torch.Tensor, _: object = None) -> Rows | None:
         """Return this step's rows that use the processor; None without rows."""
-        if self._stale:
-            self._renew()
         if not self._own:
             return None
         if self._located is None:
@@ -107,9 +101,8 @@ class V1Binding:
             self._located = sent(torch.from_numpy(np.array(located, dtype=np.int64)), self._device).unbind()
         (index, slots), history = self._located, None
         if self._history is not None:
-            places, texts, waiting = self._history.texts(self._own, logits.shape[0])
+            places, texts, waiting = self._texts(logits)
             if waiting:
-                self._warn()
                 keep = [number for number, (row, _) in enumerate(self._own) if row not in waiting]
                 if not keep:
                     return None
@@ -128,18 +121,16 @@ class V1Binding:
         chosen = set(rows.index.tolist())
         return [item for item in self._own if item[0] in chosen]
 
-    def _renew(self) -> None:
-        self._stale = False
-        self._own = sorted(self._ledger.rows.items(), key=itemgetter(0))
-        self._located = self._by_row = None
-
-    def _warn(self) -> None:
-        if self._warned:
-            return
-        self._warned = True
-        logger.warning(
-            "%s reads token ids, but vLLM's async scheduling left placeholders (-1) in the output list; these "
-            "rows are left unchanged. Pass the plugin explicitly (--logits-processors), or start vLLM "
-            "with --no-async-scheduling.",
-            self._admission.owner,
-        )
+    def _texts(self, logits: torch.Tensor) -> tuple[torch.Tensor, SlotHistories, set[int]]:
+        """Return what :meth:`V1History.texts` does; warn once if rows wait for tokens."""
+        assert self._history is not None
+        found = self._history.texts(self._own, logits.shape[0])
+        if found[2] and not self._warned:
+            self._warned = True
+            logger.warning(
+                "%s reads token ids, but vLLM's async scheduling left placeholders (-1) in the output list; these "
+                "rows are left unchanged. Pass the plugin explicitly (--logits-processors), or start vLLM "
+                "with --no-async-scheduling.",
+                self._admission.owner,
+            )
+        return found

@@ -12,7 +12,7 @@ from lpkit.columns.transfer import sent
 from lpkit.columns.widths import padded
 from lpkit.history.reading import SHORTEST, History
 from lpkit.history.rows import HistoryUse, Rows
-from lpkit.kernels.recording import MOST_COMPARED, SlotHistories, Texts
+from lpkit.kernels.recording import MOST_COMPARED, SlotHistories
 
 if TYPE_CHECKING:
     from lpkit.portable.admission import Admission
@@ -69,7 +69,9 @@ class V2Binding:
         self._held += admitted - before
         return admitted
 
-    def by_slot(self, _: object, ctx: LogitsContext, reads_texts: bool) -> tuple[torch.Tensor, Texts | None] | None:
+    def by_slot(
+        self, _: object, ctx: LogitsContext, reads_texts: bool
+    ) -> tuple[torch.Tensor, tuple[Any, ...] | None] | None:
         """Return the slot of each row, int64, and the histories if they are read; None if no request of the call uses
         the processor."""
         if not self._held:
@@ -85,7 +87,7 @@ class V2Binding:
             mapping = mapping.to(torch.int64)
         return mapping, self._texts(ctx) if reads_texts else None
 
-    def _texts(self, ctx: LogitsContext, own: Bools | None = None) -> Texts:
+    def _texts(self, ctx: LogitsContext, own: Bools | None = None) -> tuple[Any, ...]:
         """Return the fields of the :class:`SlotHistories` of a call, as wide as those of the requests ``own``; None: of
         all, if that is not wide."""
         requests, states = ctx.idx_mapping_np, self._states
