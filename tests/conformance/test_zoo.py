@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from zlib import crc32
@@ -10,7 +11,8 @@ import pytest
 import zoo
 from lpkit.loading import interfaces_of
 from lpkit_conformance.checks.catalogue import all_checks
-from lpkit_conformance.results import CheckResult
+from lpkit_conformance.explanation import advice
+from lpkit_conformance.results import CheckResult, Finding
 from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.suite.in_process import Session
 from zoo.registry import run_check
@@ -40,8 +42,8 @@ SLOW = {
     *("adapter-OrderOfWords", "v2-DrawsAtImport", "v1-SeedsByProcess"),  # each starts a process
 }
 """They take longer than all others of their check."""
-OF_EACH_STYLE = {*{(defect.code, defect.style): defect.id for defect in reversed(zoo.DEFECTS)}.values()} - SLOW
-SAMPLE = OF_EACH_STYLE | {defect.id for defect in zoo.DEFECTS if defect.fix or defect.line or defect.cause}
+OF_EACH_STYLE = {(defect.code, defect.style): defect.id for defect in reversed(zoo.DEFECTS)}.values()
+SAMPLE = {*OF_EACH_STYLE, *(defect.id for defect in zoo.DEFECTS if defect.told)} - SLOW
 """Of each check a defect per style, and those whose fix, line or cause is known."""
 OF_EACH_CHECK = {defect.code: defect for defect in reversed(zoo.DEFECTS)}.values()
 
@@ -90,6 +92,22 @@ def test_the_named_check_catches_the_defect(specimen: zoo.Defect) -> None:
         assert any(specimen.cause in finding.cause for finding in findings), findings
     if specimen.line:
         assert any(specimen.line in line_of(finding.location) for finding in findings), findings
+    if specimen.advice:
+        assert any(advised(specimen, finding) for finding in findings), findings
+
+
+def advised(defect: zoo.Defect, finding: Finding) -> bool:
+    """True if a finding has the fix of this key, and the cause of this key if there is one."""
+    groups = (defect.style, defect.code)
+    has_cause = any(defect.advice in texts for texts in advice.CAUSES.values())
+    cause = advice.cause(defect.advice, *groups) if has_cause else ""
+    fix = advice.fix(defect.advice, *groups)
+    return bool(re.fullmatch(template(fix), finding.fix) and re.search(template(cause), finding.cause))
+
+
+def template(text: str) -> str:
+    """Return a pattern of a text with names in braces."""
+    return re.sub(r"\\\{\w+\\\}", ".+", re.escape(text))
 
 
 def line_of(location: str) -> str:

@@ -13,7 +13,7 @@ from zoo.correct.v1 import Bias, V1Base
 from zoo.registry import defect
 
 
-@defect("LP108", "state in a class attribute")
+@defect("LP108", "state in a class attribute", advice="class")
 class ClassState(Bias):
     shared: ClassVar[dict[int, Any]] = {}
 
@@ -71,7 +71,7 @@ class RowsOfTheClass(V1Base):
         return logits
 
 
-@defect("LP108", "counts its requests in a default argument", cause="`seen`, a default value of")
+@defect("LP108", "counts its requests in a default argument", cause="`seen`, a default value of", advice="default")
 class CountsInADefault(Bias):
     def enter(self, params: Any, prompt: list[int] | None, outputs: list[int], seen: list[int] = [0]) -> Any:  # noqa: B006
         state = super().enter(params, prompt, outputs)

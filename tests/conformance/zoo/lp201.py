@@ -122,7 +122,7 @@ class OffForGreedy(V1Base):
         return logits
 
 
-@defect("LP201", "looks its arguments up by order of arrival instead of by row")
+@defect("LP201", "looks its arguments up by order of arrival instead of by row", advice="single")
 class RowsByRank(Bias):
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         for (row, _), (_, (where, bias)) in zip(sorted(self.rows.items()), self.rows.items(), strict=True):
@@ -174,7 +174,12 @@ class RefreshesOnChange(Relative):
         return logits
 
 
-@defect("LP201", "keeps the argument of the request that was admitted last")
+@defect(
+    "LP201",
+    "keeps the argument of the request that was admitted last",
+    advice="common",
+    line="self.last = request.params.amount",
+)
 class LastAdmitted(Dense):
     def admit(self, request: lpkit.Request) -> bool:
         self.last = request.params.amount
@@ -185,7 +190,7 @@ class LastAdmitted(Dense):
         return logits
 
 
-@defect("LP201", "rows.index instead of rows.slots")
+@defect("LP201", "rows.index instead of rows.slots", advice="company", line="logits[:, 5] += self.amount.all")
 class IndexForSlots(Dense):
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
         logits[:, 5] += self.amount.all[rows.index]
@@ -220,7 +225,12 @@ class BetweenAny(Between):
         return super().due(rows).any().expand(rows.slots.shape[0])
 
 
-@defect("LP201", "the callable reads the amount from the processor: the last request's")
+@defect(
+    "LP201",
+    "the callable reads the amount from the processor: the last request's",
+    advice="common",
+    line="self.amount =",
+)
 class LateBinding(Simple):
     def make(self, amount: float, params: Any) -> Callable[..., torch.Tensor]:
         self.amount = amount

@@ -43,7 +43,13 @@ class ForgetfulLate(Forgetful):
     FIRST = 100
 
 
-@defect("LP202", "parsed arguments are kept by the address of the output list")
+@defect(
+    "LP202",
+    "parsed arguments are kept by the address of the output list",
+    advice="by-address",
+    cause="`self.known`",
+    line="if id(outputs) not in",
+)
 class ByAddressOfList(Bias):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -66,7 +72,7 @@ class StaleOnOddRows(ByHand):
             super().place(row, state)
 
 
-@defect("LP202", "an Add that is declined keeps the entry; the row was never in `removed`")
+@defect("LP202", "an Add that is declined keeps the entry; the row was never in `removed`", advice="replace")
 class StaleOnDecline(ByHand):
     def additions(self, update: BatchUpdate) -> None:
         for row, params, prompt, outputs in update.added:
@@ -102,7 +108,12 @@ class SharedAfterNine(Relative):
         return logits
 
 
-@defect("LP202", "searches a slot's buffer to its end, where the text of an earlier request still stands")
+@defect(
+    "LP202",
+    "searches a slot's buffer to its end, where the text of an earlier request still stands",
+    advice="behind",
+    line="all_token_ids.gpu",
+)
 class BehindItsText(UnlocksOnceWritten):
     def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
         slots = ctx.expanded_idx_mapping.long()
@@ -115,7 +126,9 @@ class BehindItsText(UnlocksOnceWritten):
         return logits.scatter_(1, ids, torch.where(locked < 0, logits.gather(1, ids), -INF))
 
 
-@defect("LP202", "parsed arguments are kept by the address of the parameters")
+@defect(
+    "LP202", "parsed arguments are kept by the address of the parameters", advice="by-address", cause="`self.known`"
+)
 class ByAddressOfParams(V2Base):
     CASE = {"extra_args": {"bias": 2.0}}
 
@@ -188,7 +201,13 @@ class ShorterList(V2Bias):
         return torch.where(picked > 0, logits + self.per_row(ctx).unsqueeze(1), logits)
 
 
-@defect("LP202", "keeps the prompt's last tokens in add_request: the buffer has an earlier request's still")
+@defect(
+    "LP202",
+    "keeps the prompt's last tokens in add_request: the buffer has an earlier request's still",
+    advice="too-early",
+    cause="`self.last[7]`",
+    line="self.last[req_idx] =",
+)
 class ReadsBeforeTheFlush(Boost):
     def __init__(self, vllm_config: Any, req_states: v2.LogitsProcRequestState) -> None:
         super().__init__(vllm_config, req_states)
@@ -207,7 +226,12 @@ class ReadsBeforeTheFlush(Boost):
         return logits
 
 
-@defect("LP202", "an own tensor is written only when an optional argument is given")
+@defect(
+    "LP202",
+    "an own tensor is written only when an optional argument is given",
+    advice="optional",
+    line="if request.params.after",
+)
 class KeepsBesideItsColumns(lpkit.LogitsProcessor):
     history = "length"
     CASE = {"extra_args": {"hold_token": 8, "hold_after": 6}}

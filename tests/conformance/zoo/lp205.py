@@ -8,7 +8,7 @@ from zoo.correct.v1 import SWAP, ByHand, DenseMinP
 from zoo.registry import defect
 
 
-@defect("LP205", "a swap with a disabled second row is done, with a disabled first row it is not")
+@defect("LP205", "a swap with a disabled second row is done, with a disabled first row it is not", advice="swap")
 class SwapOneSided(ByHand):
     def swap(self, first: int, second: int) -> None:
         if first in self.rows:
@@ -19,6 +19,7 @@ class SwapOneSided(ByHand):
     "LP205",
     "`a, b = b, a` on views of one tensor: both rows end up equal",
     line="self.values[first], self.values[second] =",
+    advice="swap",
 )
 class AliasedSwap(DenseMinP):
     CASE = {"extra_args": {"dense_min_p": 0.2}}

@@ -8,7 +8,12 @@ from zoo.correct.v1 import SWAP, ByHand
 from zoo.registry import defect
 
 
-@defect("LP206", "moves from a snapshot: a chain of swaps loses track", line="self.place(target, before.get(source))")
+@defect(
+    "LP206",
+    "moves from a snapshot: a chain of swaps loses track",
+    line="self.place(target, before.get(source))",
+    advice="swap",
+)
 class MovesFromSnapshot(ByHand):
     def moves(self, update: BatchUpdate) -> None:
         before = dict(self.rows)
@@ -20,7 +25,7 @@ class MovesFromSnapshot(ByHand):
                 self.move(source, target)
 
 
-@defect("LP206", "swaps before one-way moves")
+@defect("LP206", "swaps before one-way moves", advice="order")
 class SwapsFirst(ByHand):
     def moves(self, update: BatchUpdate) -> None:
         for first, second, kind in sorted(update.moved, key=lambda move: move[2] is not SWAP):
@@ -34,7 +39,12 @@ class MovesBySource(ByHand):
             (self.swap if kind is SWAP else self.move)(source, target)
 
 
-@defect("LP206", "additions after the moves, though their rows are those of before", line="self.moves(batch_update)")
+@defect(
+    "LP206",
+    "additions after the moves, though their rows are those of before",
+    line="self.moves(batch_update)",
+    advice="order",
+)
 class AddsLast(ByHand):
     def update_state(self, batch_update: BatchUpdate | None) -> None:
         if batch_update is not None:

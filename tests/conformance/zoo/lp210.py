@@ -50,7 +50,7 @@ class FurthestById(ByLength):
         return torch.tensor(found, device=self.device)
 
 
-@defect("LP210", "one stateful callable for each SamplingParams object: twins share it")
+@defect("LP210", "one stateful callable for each SamplingParams object: twins share it", advice="same-object")
 class CallablePerParams(Simple):
     def __init__(self, *args: Any) -> None:
         self.made: dict[int, tuple[Any, Any]] = {}

@@ -40,13 +40,19 @@ class OldList(History):
         return [weight, self.lists.setdefault(id(prompt), (prompt, outputs))[1]]
 
 
-@defect("LP211", "counts from prefill_len, which has the outputs of a resumed request in it")
+@defect("LP211", "counts from prefill_len, which has the outputs of a resumed request in it", advice="resume")
 class CountsFromPrefill(ByLength):
     def outputs(self, ctx: v2.LogitsContext) -> torch.Tensor:
         return ctx.pos + 1 - self.req_states.prefill_len.gpu[ctx.expanded_idx_mapping.long()]
 
 
-@defect("LP211", "keeps prefill_len as the prompt's length: a resumed request's outputs are in it")
+@defect(
+    "LP211",
+    "keeps prefill_len as the prompt's length: a resumed request's outputs are in it",
+    advice="prefill-as-prompt",
+    cause="`self.start[7]`",
+    line="prefill_len",
+)
 class TakesPrefillForPrompt(Boost):
     def __init__(self, vllm_config: Any, req_states: v2.LogitsProcRequestState) -> None:
         super().__init__(vllm_config, req_states)
@@ -76,7 +82,7 @@ class StartsAgain(CountsCalls):
         return super().chosen(rows)
 
 
-@defect("LP211", "copies the output list that comes with the Add, and reads no other")
+@defect("LP211", "copies the output list that comes with the Add, and reads no other", advice="copied-list")
 class CopiesTheList(History):
     def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
         return super().enter(params, prompt, list(outputs))

@@ -121,7 +121,13 @@ class SkipsCalls(Bias):
         return super().apply(logits) if self.calls % 40 else logits
 
 
-@defect("LP303", "takes the next of its amounts at each call", line="next(amounts", fix="values[len(output_ids)]")
+@defect(
+    "LP303",
+    "takes the next of its amounts at each call",
+    line="next(amounts",
+    fix="values[len(output_ids)]",
+    advice="consumes",
+)
 class TakesNext(Simple):
     def make(self, amount: float, params: Any) -> Callable[..., torch.Tensor]:
         amounts = iter([amount * n for n in range(40)])

@@ -109,7 +109,13 @@ class OwnTemperature(Simple):
         return apply
 
 
-@defect("LP306", "a type that does not hold each accepted number", case={"extra_args": {"bias": 1e5}}, fix="in float32")
+@defect(
+    "LP306",
+    "a type that does not hold each accepted number",
+    case={"extra_args": {"bias": 1e5}},
+    fix="in float32",
+    advice="held",
+)
 class HalfPrecision(V1Base):
     def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
         super().__init__(vllm_config, device, is_pin_memory)

@@ -18,14 +18,24 @@ class ForgetsTemperature(PortableMinP):
         return logits.masked_fill_(logits < floor, -INF)
 
 
-@defect("LP403", "uses the prompt at admission, which V2 does not give")
+@defect(
+    "LP403",
+    "uses the prompt at admission, which V2 does not give",
+    advice="no-prompt",
+    line="len(request.prompt_token_ids",
+)
 class PromptAtAdmission(Dense):
     def admit(self, request: lpkit.Request) -> bool:
         self.amount[request.slot] = request.params.amount + len(request.prompt_token_ids or ()) / 10
         return True
 
 
-@defect("LP403", "copies the prompt's ids at admission, where V2 has none")
+@defect(
+    "LP403",
+    "copies the prompt's ids at admission, where V2 has none",
+    advice="no-prompt",
+    line="set(request.prompt_token_ids",
+)
 class CopiesThePrompt(Dense):
     ids = lpkit.ragged(torch.int64, limit=8192)
 

@@ -91,7 +91,7 @@ class DrawsAtImport(V2MinP):
         self.log_floor -= DRAWN
 
 
-@defect("LP604", "sums weights in the order of a set of words")
+@defect("LP604", "sums weights in the order of a set of words", advice="order")
 class OrderOfWords(Simple):
     def make(self, amount: float, params: Any) -> Callable[..., torch.Tensor]:
         words = {f"word{i}" for i in range(12)}

@@ -65,7 +65,12 @@ class ExactInCallsWithoutDrafts(ExactWithoutDrafts):
         return super().outputs(ctx)
 
 
-@defect("LP804", "takes the place of a request in the batch for a row")
+@defect(
+    "LP804",
+    "takes the place of a request in the batch for a row",
+    fix="ctx.expanded_idx_mapping",
+    line="logits[row, ids] = -INF",
+)
 class RequestsForRows(V2Base):
     KEY, LOW, HIGH = "banned", 0.0, 500.0
     CASE = {"extra_args": {"banned": 8.0}}
@@ -131,7 +136,7 @@ class GreedyDrafts(Boost):
         return torch.where(greedy & (ctx.expanded_local_pos > 0), 0.0, super().per_row(ctx))
 
 
-@defect("LP804", "declares that it reads lengths, and reads ids")
+@defect("LP804", "declares that it reads lengths, and reads ids", advice="placeholders")
 class ReadsMoreThanLengths(Simple):
     history = "length"
 
@@ -144,7 +149,7 @@ class ReadsMoreThanLengths(Simple):
         return apply
 
 
-@defect("LP804", "counts a token in drafts that are rejected")
+@defect("LP804", "counts a token in drafts that are rejected", fix="derive everything from the ids of this call")
 class CountsDrafts(Quotas):
     pass
 

@@ -58,6 +58,7 @@ class Defect(Specimen):
         missed: the reason why no check catches it, for known gaps of the suite.
         also: other checks that it may fail; where such a check is required, its own check is blocked.
         fix, line, cause: texts in the fix, in the line that the finding names, and in its cause.
+        advice: the key of the whole fix in ``advice.toml``, and of the proof at the end of the cause if there is one.
     """
 
     code: str = ""
@@ -66,6 +67,12 @@ class Defect(Specimen):
     fix: str = ""
     line: str = ""
     cause: str = ""
+    advice: str = ""
+
+    @property
+    def told(self) -> bool:
+        """True if more is known of its finding than the code."""
+        return any((self.fix, self.line, self.cause, self.advice))
 
 
 _BASES = (("v1", v1.LogitsProcessor), ("v2", v2.LogitsProcessor))
@@ -106,6 +113,7 @@ def defect(
     fix: str = "",
     line: str = "",
     cause: str = "",
+    advice: str = "",
     surroundings: Callable[[], AbstractContextManager[Any]] = nullcontext,
     others: Sequence[dict[str, Any]] = (),
 ) -> Callable[[T], T]:
@@ -126,6 +134,7 @@ def defect(
             fix,
             line,
             cause,
+            advice,
         )
         (MISSED if missed else DEFECTS).append(found)
         return target
