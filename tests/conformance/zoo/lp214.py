@@ -105,7 +105,7 @@ class CountsTokens(History):
 
 
 @sound("counts tokens in numbers that are large enough")
-class CountsAll(CountsTokens):
+class CountsInWideNumbers(CountsTokens):
     pass
 
 
