@@ -73,8 +73,8 @@ def distances(files: Iterable[str]) -> dict[str, int]:
         for file in ZOO.rglob("*.py")
     }
     tests = [str(file.relative_to(ROOT)) for file in TESTS.rglob("test_*.py") if ZOO not in file.parents]
-    uses = {file: {*imported(name, ROOT / file)} for name, file in sources.items()}
-    uses |= {file: {*imported("", ROOT / file)} for file in tests if not file.startswith(ELSEWHERE)}
+    uses = {file: imported(name, ROOT / file) for name, file in sources.items()}
+    uses |= {file: imported("", ROOT / file) for file in tests if not file.startswith(ELSEWHERE)}
     importers: dict[str, set[str]] = {}
     for file, names in uses.items():
         for name in names:

@@ -28,11 +28,16 @@ def modules() -> dict[str, Path]:
 def imports() -> dict[str, frozenset[str]]:
     """Module -> the modules of these packages that it imports, anywhere in its text."""
     known = modules()
-    return {module: frozenset({*imported(module, file)} & known.keys() - {module}) for module, file in known.items()}
+    return {module: frozenset(imported(module, file) & known.keys() - {module}) for module, file in known.items()}
 
 
-def imported(module: str, file: Path) -> Iterator[str]:
+@cache
+def imported(module: str, file: Path) -> frozenset[str]:
     """Names of the modules that a file imports, anywhere in its text."""
+    return frozenset(_imported(module, file))
+
+
+def _imported(module: str, file: Path) -> Iterator[str]:
     parents = module.split(".") if file.name == "__init__.py" else module.split(".")[:-1]
     for node in ast.walk(ast.parse(file.read_text("utf-8"))):
         if isinstance(node, ast.Import):

@@ -349,7 +349,7 @@ def no_longer_than_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "QUICK_SECONDS", 0.0)
 
 
-@pytest.mark.usefixtures("no_longer_than_needed")
+@pytest.mark.usefixtures("no_longer_than_needed", "in_process")
 def test_a_script_brings_alternatives_that_are_no_processors(tmp_path: Path) -> None:
     (tmp_path / "others.py").write_text(ALTERNATIVES, encoding="utf-8")
     options = run.BenchOptions(
@@ -368,7 +368,7 @@ def test_a_script_brings_alternatives_that_are_no_processors(tmp_path: Path) -> 
     assert other.name == "bias:Good {'bias': 1.5} cpu" and other.apply is not None and not other.problem
 
 
-@pytest.mark.usefixtures("no_longer_than_needed")
+@pytest.mark.usefixtures("no_longer_than_needed", "in_process")
 def test_one_class_with_two_cases_is_two_candidates_with_launches_of_their_own(tmp_path: Path) -> None:
     plugin = tmp_path / "rules.py"
     plugin.write_text(TWO_RULES, encoding="utf-8")
