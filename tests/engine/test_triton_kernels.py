@@ -52,7 +52,7 @@ KEEP = """
 import math, sys
 import torch
 from lpkit import kernels
-from lpkit.kernels import triton_masks as fused
+from lpkit.kernels import triton_limits as fused
 
 rows, vocab, extra, k = map(int, sys.argv[1:])
 generator = torch.Generator().manual_seed(7)

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 from kernels_ahead import CAPABILITIES, Kernel, compiled, kernels
-from lpkit.kernels.triton_rows import SPAN
 
 THREADS = 512
 """At once on a multiprocessor: with 8 to 16 logits each, 16 KiB at least are in flight, what an H100's memory takes."""
@@ -15,8 +14,8 @@ PASSES = {"_statistics": (1, 0), "_mask_by_limit": (1, 1), "_exclude": (2, 1), "
 PASSES |= {"_add_hashed": (1, 1), "_keep": (0, 1)}
 """How often a kernel goes over whole rows to read them, and to write them."""
 
-WHOLE_ROWS = [kernel for kernel in kernels() if kernel.function.__name__ in PASSES]
-OTHERS = [kernel for kernel in kernels() if kernel.function.__name__ not in PASSES]
+WHOLE_ROWS = [kernel for kernel in kernels() if kernel.rule in PASSES]
+OTHERS = [kernel for kernel in kernels() if kernel.rule not in PASSES]
 
 
 def named(name: str) -> Kernel:
@@ -31,8 +30,8 @@ def test_kernels_spill_nothing_and_pass_over_rows_in_wide_words_whatever_the_str
     found = compiled(kernel, capability)
     assert found.spills == 0
     assert found.threads >= THREADS, f"{found.registers} registers"
-    words = dict(kernel.constants).get("BLOCK", SPAN) // (32 * 8) // 4  # of a thread, for a tile within a row
-    reads, writes = PASSES[kernel.function.__name__]
+    words = dict(kernel.constants)["BLOCK"] // (32 * 8) // 4  # of a thread, for a tile within a row
+    reads, writes = PASSES[kernel.rule]
     assert (found.loads[128], found.stores[128]) == (reads * words, writes * words)
 
 
@@ -60,4 +59,4 @@ def test_penalties_are_rounded_as_by_separate_operations(capability: int) -> Non
 
 @pytest.mark.parametrize("capability", CAPABILITIES)
 def test_what_is_kept_is_put_back_when_all_threads_have_masked(capability: int) -> None:
-    assert compiled(named("_keep"), capability).barriers >= 1
+    assert compiled(named("_over_row _keep"), capability).barriers >= 1

@@ -1,5 +1,4 @@
-"""Masks and temperatures that depend on a row's own numbers, as Triton kernels for CUDA, in two launches; see
-:mod:`lpkit.kernels.triton_rows`.
+"""Masks, biases and temperatures of whole rows, as Triton kernels for CUDA; see :mod:`lpkit.kernels.triton_rows`.
 
 Each function does what the function of its name in :mod:`lpkit.kernels` documents. ``entries``: the rows' slots, if the
 per-row values are columns.
@@ -7,21 +6,24 @@ per-row values are columns.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 
+from lpkit.kernels.hashes import FACTORS_32
 from lpkit.kernels.launching import launch
 from lpkit.kernels.triton_rows import (
     BLOCK,
     FAR,
     KEPT,
-    MOST_PARTS,
     SPAN,
     WARPS,
     Entries,
+    anything,
     backwards,
     bounds,
     by_row,
@@ -42,113 +44,129 @@ from lpkit.kernels.triton_rows import (
 
 LEAST = tl.constexpr(1e-10)
 LOWEST = tl.constexpr(-1e9)
+FIRST, SECOND = (tl.constexpr(factor % 2**32) for factor in FACTORS_32)
 
-COLUMNS = 4
-"""Per-row values that a limit depends on."""
-
-STATISTICS = {"far": "tops", "deviating": "moments", "unlikely": "shares"}
-"""The numbers of a row that each rule's limit depends on."""
+COLUMNS = 6
+"""Most per-row values that a rule reads."""
 
 TILES = {"tops": BLOCK, "moments": BLOCK // 2, "shares": BLOCK // 2}
-"""Half a tile for statistics that keep four numbers for each logit of one."""
+"""Logits of a tile for each kind of a row's numbers; half where four numbers are kept for each."""
 
 
 @over_rows
-def _statistics(
-    logits, slots, own, temperatures, found,
-    stride, own_step, step, vocab, spans, parts, size,
-    KIND: tl.constexpr, SPAN: tl.constexpr, BLOCK: tl.constexpr,
+def _over_row(
+    logits, slots, own, found, first, second, third, fourth, fifth, sixth,
+    own_step, first_step, second_step, third_step, fourth_step, fifth_step, sixth_step,
+    stride, vocab, spans, parts, size, k,
+    RULE: tl.constexpr, KIND: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
+    """Apply a rule to a part of a row, or to all of it.
+
+    ``RULE`` gets (word-aligned address before the row, the row's begin and end relative to it, begin and end of the
+    part); the memory for what is found; the addresses of the row's values; (row, part, parts, spans, vocabulary, k).
+    """
+    row, part = tl.program_id(0), tl.program_id(1)
+    if (KIND == "far") | (KIND == "deviating") | (KIND == "unlikely"):
+        row, part = backwards()
+    slot, edited = entry(slots, own, own_step, row)
+    if edited:
+        start, begin, end = bounds(logits, row, stride, vocab)
+        tiles = start, begin, end, part * size, min(part * size + size, end)
+        values = (
+            first + slot * first_step,
+            second + slot * second_step,
+            third + slot * third_step,
+            fourth + slot * fourth_step,
+            fifth + slot * fifth_step,
+            sixth + slot * sixth_step,
+        )
+        RULE(tiles, found, values, (row, part, parts, spans, vocab, k), KIND, KEPT, BLOCK)
+
+
+@triton.jit
+def _statistics(tiles, found, values, at, KIND: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr):
     """Store the highest logit of each span, and four numbers for each part of each row.
 
     ``KIND``: "tops", for the highest logit and the number of NaN; "moments" and "shares", for the input of
     :func:`lpkit.kernels.triton_rows.of_moments` and :func:`~lpkit.kernels.triton_rows.of_entropy`. Moments take one
     pass, by the updates of Welford (1962) and Chan, Golub and LeVeque (1979).
     """
-    row, part = tl.program_id(0), tl.program_id(1)
-    slot, edited = entry(slots, own, own_step, row)
-    if edited:
-        start, begin, end = bounds(logits, row, stride, vocab)
-        found, tops = numbers_of(found, row, parts, spans)
-        scale = 1.0
-        if KIND == "shares":
-            scale /= tl.load(temperatures + slot * step)
-        best = tl.full((BLOCK,), float("-inf"), tl.float32)
-        count = tl.zeros((BLOCK,), tl.float32)
-        first = tl.zeros((BLOCK,), tl.float32)
-        second = tl.zeros((BLOCK,), tl.float32)
-        for offset in range(part * size, min(part * size + size, end), BLOCK):
-            values = tile(start, offset, begin, end, float("-inf"), BLOCK)
-            keep_tops(values, tops, offset, spans, SPAN, BLOCK)
-            higher = tl.maximum(best, values)
-            if KIND == "tops":
-                count += tl.where(values != values, 1.0, 0.0)
-            elif KIND == "moments":
-                there = values != float("-inf")  # NaN too, which makes the row's numbers NaN
-                count += tl.where(there, 1.0, 0.0)
-                away = tl.where(there, values - first, 0.0)
-                first += away / tl.maximum(count, 1.0)
-                second += tl.where(there, away * (values - first), 0.0)
-            else:
-                origin = tl.where(higher == float("-inf"), 0.0, higher)  # -inf - -inf is NaN
-                moved = tl.maximum((best - origin) * scale, FAR)
-                below = tl.maximum((values - origin) * scale, FAR, propagate_nan=tl.PropagateNan.ALL)
-                share = tl.exp(below)
-                second = (second + first * moved) * tl.exp(moved) + share * below
-                first = first * tl.exp(moved) + share
-                count += tl.where(values > float("-inf"), 1.0, 0.0)
-            best = higher
-        found += part * 4
-        top = tl.max(best, 0)
-        whole = tl.sum(count, 0)
-        tl.store(found, top)
+    start, begin, end, first_tile, last_tile = tiles
+    row, part, parts, spans, _, _ = at
+    found, tops = numbers_of(found, row, parts, spans)
+    scale = 1.0
+    if KIND == "shares":
+        scale /= tl.load(values[0])
+    best = tl.full((BLOCK,), float("-inf"), tl.float32)
+    count = tl.zeros((BLOCK,), tl.float32)
+    first = tl.zeros((BLOCK,), tl.float32)
+    second = tl.zeros((BLOCK,), tl.float32)
+    for offset in range(first_tile, last_tile, BLOCK):
+        seen = tile(start, offset, begin, end, float("-inf"), BLOCK)
+        keep_tops(seen, tops, offset, spans, BLOCK)
+        higher = tl.maximum(best, seen)
         if KIND == "tops":
-            tl.store(found + 1, whole)
+            count += tl.where(seen != seen, 1.0, 0.0)
         elif KIND == "moments":
-            middle = tl.sum(count * first, 0) / tl.maximum(whole, 1.0)
-            tl.store(found + 1, whole)
-            tl.store(found + 2, middle)
-            tl.store(found + 3, tl.sum(second + count * (first - middle) * (first - middle), 0))
+            there = seen != float("-inf")  # NaN too, which makes the row's numbers NaN
+            count += tl.where(there, 1.0, 0.0)
+            away = tl.where(there, seen - first, 0.0)
+            first += away / tl.maximum(count, 1.0)
+            second += tl.where(there, away * (seen - first), 0.0)
         else:
-            moved = tl.maximum((best - tl.where(top == float("-inf"), 0.0, top)) * scale, FAR)
-            tl.store(found + 1, tl.sum(first * tl.exp(moved), 0))
-            tl.store(found + 2, tl.sum((second + first * moved) * tl.exp(moved), 0))
-            tl.store(found + 3, whole)
+            origin = tl.where(higher == float("-inf"), 0.0, higher)  # -inf - -inf is NaN
+            moved = tl.maximum((best - origin) * scale, FAR)
+            below = tl.maximum((seen - origin) * scale, FAR, propagate_nan=tl.PropagateNan.ALL)
+            share = tl.exp(below)
+            second = (second + first * moved) * tl.exp(moved) + share * below
+            first = first * tl.exp(moved) + share
+            count += tl.where(seen > float("-inf"), 1.0, 0.0)
+        best = higher
+    found += part * 4
+    top = tl.max(best, 0)
+    whole = tl.sum(count, 0)
+    tl.store(found, top)
+    if KIND == "tops":
+        tl.store(found + 1, whole)
+    elif KIND == "moments":
+        middle = tl.sum(count * first, 0) / tl.maximum(whole, 1.0)
+        tl.store(found + 1, whole)
+        tl.store(found + 2, middle)
+        tl.store(found + 3, tl.sum(second + count * (first - middle) * (first - middle), 0))
+    else:
+        moved = tl.maximum((best - tl.where(top == float("-inf"), 0.0, top)) * scale, FAR)
+        tl.store(found + 1, tl.sum(first * tl.exp(moved), 0))
+        tl.store(found + 2, tl.sum((second + first * moved) * tl.exp(moved), 0))
+        tl.store(found + 3, whole)
 
 
-@over_rows
-def _mask_by_limit(
-    logits, slots, own, found, first, second, third, fourth,
-    own_step, first_step, second_step, third_step, fourth_step, stride, vocab, spans, parts, size,
-    RULE: tl.constexpr, PARTS: tl.constexpr, SPAN: tl.constexpr,
-):  # fmt: skip
+@triton.jit
+def _mask_by_limit(tiles, found, values, at, KIND: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr):
     """Mask logits below a limit that depends on the row's numbers.
 
-    ``RULE``: "far", a distance, times a temperature, below the highest logit; "deviating", a number of standard
+    ``KIND``: "far", a distance, times a temperature, below the highest logit; "deviating", a number of standard
     deviations below it; "unlikely", see :func:`lpkit.kernels.mask_unlikely_`.
     """
-    row, part = backwards()
-    slot, edited = entry(slots, own, own_step, row)
-    if edited:
-        start, begin, end = bounds(logits, row, stride, vocab)
-        found, tops = numbers_of(found, row, parts, spans)
-        given = tl.load(first + slot * first_step)
-        if RULE == "far":
-            top = tl.max(number(found, 0, parts, float("-inf"), PARTS), 0)
-            limit = top - given * tl.load(second + slot * second_step)
-            broken = tl.sum(number(found, 1, parts, 0.0, PARTS), 0) > 0
-            limit = tl.where(broken, float("nan"), limit)  # as torch's amax: NaN is the highest
-        elif RULE == "deviating":
-            top, deviation = of_moments(found, parts, PARTS)
-            limit = top - (given * deviation).to(tl.float32)
-        else:
-            top, total, entropy, _ = of_entropy(found, parts, 1.0 / given, PARTS)
-            least = tl.load(second + slot * second_step)
-            least += tl.load(third + slot * third_step) * (top / given - total)
-            other = tl.load(fourth + slot * fourth_step) - entropy
-            limit = given * (total + tl.where(other < least, other, least))
-            limit = tl.where(limit > top, top, limit)  # NaN, where there is a NaN in the row, stays
-        mask_spans(start, begin, end, tops, part * size, limit, size, SPAN)
+    start, begin, end, first, last = tiles
+    found, tops = numbers_of(found, at[0], at[2], at[3])
+    parts = at[2]
+    given = tl.load(values[0])
+    if KIND == "far":
+        top = tl.max(number(found, 0, parts, float("-inf")), 0)
+        limit = top - given * tl.load(values[1])
+        broken = tl.sum(number(found, 1, parts, 0.0), 0) > 0
+        limit = tl.where(broken, float("nan"), limit)  # as torch's amax: NaN is the highest
+    elif KIND == "deviating":
+        top, deviation = of_moments(found, parts)
+        limit = top - (given * deviation).to(tl.float32)
+    else:
+        top, total, entropy, _ = of_entropy(found, parts, 1.0 / given)
+        least = tl.load(values[1])
+        least += tl.load(values[2]) * (top / given - total)
+        other = tl.load(values[3]) - entropy
+        limit = given * (total + tl.where(other < least, other, least))
+        limit = tl.where(limit > top, top, limit)  # NaN, where there is a NaN in the row, stays
+    mask_spans(start, begin, end, tops, first, last, limit)
 
 
 @triton.jit
@@ -157,109 +175,158 @@ def _last_before(flags, which, end):
     return tl.max(tl.where(flags & (which < end), which, -1), 0)
 
 
-@over_rows
-def _exclude(
-    logits, slots, own, found, temperatures, thresholds, ids,
-    own_step, temperature_step, threshold_step, ids_stride, k, stride, vocab, spans, parts,
-    KEPT: tl.constexpr, PARTS: tl.constexpr, SPAN: tl.constexpr,
-):  # fmt: skip
+@triton.jit
+def _exclude(tiles, found, values, at, KIND: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr):
     """Mask a row's tokens that are at least as likely as its threshold, except the least likely of them, unless this
     masks one of its ids. Few spans have such a token: one program reads them all."""
-    row = tl.program_id(0)
-    slot, edited = entry(slots, own, own_step, row)
-    if edited:
-        start, begin, end = bounds(logits, row, stride, vocab)
-        found, tops = numbers_of(found, row, parts, spans)
-        temperature = tl.load(temperatures + slot * temperature_step)
-        _, total, _, _ = of_entropy(found, parts, 1.0 / temperature, PARTS)
-        limit = temperature * (total + tl.load(thresholds + slot * threshold_step))
-        which = tl.arange(0, KEPT)
-        best = tl.full((SPAN,), float("inf"), tl.float32)
-        if limit < float("inf"):  # not NaN
-            for first in range(0, end, KEPT * SPAN):
-                near = tl.load(tops + first // SPAN + which, mask=first + which * SPAN < end, other=float("nan"))
-                span = _last_before(near >= limit, which, KEPT)
-                while span >= 0:
-                    values = tile(start, first + span * SPAN, begin, end, float("inf"), SPAN)
-                    best = tl.minimum(best, tl.where(values < limit, float("inf"), values))
-                    span = _last_before(near >= limit, which, span)
-        least = tl.min(best, 0)
-        kept = tl.zeros((KEPT,), tl.int32)
-        for offset in range(0, k, KEPT):
-            token = tl.load(ids + slot * ids_stride + offset + which, mask=offset + which < k, other=-1)
-            value = tl.load(start + begin + token, mask=(token >= 0) & (token < vocab), other=float("-inf"))
-            kept |= (value > least).to(tl.int32)
-        if (least < float("inf")) & (tl.max(kept, 0) == 0):
-            tl.debug_barrier()  # other threads read the ids' logits
-            for first in range(0, end, KEPT * SPAN):
-                near = tl.load(tops + first // SPAN + which, mask=first + which * SPAN < end, other=float("-inf"))
-                span = _last_before(near > least, which, KEPT)
-                while span >= 0:
-                    offset = first + span * SPAN
-                    values = tile(start, offset, begin, end, float("-inf"), SPAN)
-                    mask_tile(start, offset, begin, end, values > least, values, SPAN)
-                    span = _last_before(near > least, which, span)
+    start, begin, end, _, _ = tiles
+    row, _, parts, spans, vocab, k = at
+    found, tops = numbers_of(found, row, parts, spans)
+    temperature = tl.load(values[0])
+    _, total, _, _ = of_entropy(found, parts, 1.0 / temperature)
+    limit = temperature * (total + tl.load(values[1]))
+    which = tl.arange(0, KEPT)
+    best = tl.full((SPAN,), float("inf"), tl.float32)
+    if limit < float("inf"):  # not NaN
+        for first in range(0, end, KEPT * SPAN):
+            near = tl.load(tops + first // SPAN + which, mask=first + which * SPAN < end, other=float("nan"))
+            span = _last_before(near >= limit, which, KEPT)
+            while span >= 0:
+                seen = tile(start, first + span * SPAN, begin, end, float("inf"), SPAN)
+                best = tl.minimum(best, tl.where(seen < limit, float("inf"), seen))
+                span = _last_before(near >= limit, which, span)
+    least = tl.min(best, 0)
+    kept = tl.zeros((KEPT,), tl.int32)
+    for offset in range(0, k, KEPT):
+        token = tl.load(values[2] + offset + which, mask=offset + which < k, other=-1)
+        value = tl.load(start + begin + token, mask=(token >= 0) & (token < vocab), other=float("-inf"))
+        kept |= (value > least).to(tl.int32)
+    if (least < float("inf")) & (tl.max(kept, 0) == 0):
+        tl.debug_barrier()  # other threads read the ids' logits
+        for first in range(0, end, KEPT * SPAN):
+            near = tl.load(tops + first // SPAN + which, mask=first + which * SPAN < end, other=float("-inf"))
+            span = _last_before(near > least, which, KEPT)
+            while span >= 0:
+                offset = first + span * SPAN
+                seen = tile(start, offset, begin, end, float("-inf"), SPAN)
+                mask_tile(start, offset, begin, end, seen > least, seen, SPAN)
+                span = _last_before(near > least, which, span)
 
 
-@over_rows
-def _retemper(
-    logits, slots, own, found, temperatures, lows, highs, exponents, smoothings, curves,
-    own_step, temperature_step, low_step, high_step, exponent_step, smoothing_step, curve_step, stride, vocab, spans,
-    parts, size,
-    PARTS: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+@triton.jit
+def _retemper(tiles, found, values, at, KIND: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr):
     """Divide by each row's temperature, and bend the logits."""
-    row, part = tl.program_id(0), tl.program_id(1)
-    slot, edited = entry(slots, own, own_step, row)
-    if edited:
-        start, begin, end = bounds(logits, row, stride, vocab)
-        found, _ = numbers_of(found, row, parts, spans)
-        temperature = tl.load(temperatures + slot * temperature_step)
-        low = tl.load(lows + slot * low_step)
-        smoothing, curve = tl.load(smoothings + slot * smoothing_step), tl.load(curves + slot * curve_step)
-        top, _, entropy, count = of_entropy(found, parts, 1.0 / temperature, PARTS)
-        share = entropy / tl.maximum(tl.log(count), LEAST)  # one token: the entropy is 0
-        share = tl.where(share > LEAST, tl.minimum(share, 1.0), LEAST)  # NaN too
-        power = tl.exp2(tl.load(exponents + slot * exponent_step) * tl.log2(share))
-        by = low + (tl.load(highs + slot * high_step) - low) * power
-        top = tl.maximum(top, LOWEST)
-        for offset in range(part * size, min(part * size + size, end), BLOCK):
-            values = tile(start, offset, begin, end, float("-inf"), BLOCK)
-            there = values > float("-inf")
-            below = tl.maximum(values - top, LOWEST) / (temperature * by)
-            bent = below * below * (below * (curve - 1) - (3 - curve)) * (smoothing / 2)
-            below = tl.where(smoothing > 0, bent, below)
-            result = tl.where(there, below * temperature, float("-inf"))
-            write(start, offset, begin, end, result, there, BLOCK)
+    start, begin, end, first, last = tiles
+    row, _, parts, spans, _, _ = at
+    found, _ = numbers_of(found, row, parts, spans)
+    temperature, low = tl.load(values[0]), tl.load(values[1])
+    smoothing, curve = tl.load(values[4]), tl.load(values[5])
+    top, _, entropy, count = of_entropy(found, parts, 1.0 / temperature)
+    share = entropy / tl.maximum(tl.log(count), LEAST)  # one token: the entropy is 0
+    share = tl.where(share > LEAST, tl.minimum(share, 1.0), LEAST)  # NaN too
+    power = tl.exp2(tl.load(values[3]) * tl.log2(share))
+    by = low + (tl.load(values[2]) - low) * power
+    top = tl.maximum(top, LOWEST)
+    for offset in range(first, last, BLOCK):
+        seen = tile(start, offset, begin, end, float("-inf"), BLOCK)
+        there = seen > float("-inf")
+        below = tl.maximum(seen - top, LOWEST) / (temperature * by)
+        bent = below * below * (below * (curve - 1) - (3 - curve)) * (smoothing / 2)
+        below = tl.where(smoothing > 0, bent, below)
+        result = tl.where(there, below * temperature, float("-inf"))
+        write(start, offset, begin, end, result, there, BLOCK)
 
 
-def statistics(kind: str, logits: torch.Tensor, temperature: torch.Tensor, entries: Entries) -> torch.Tensor:
-    """Return the numbers of each row, ``[n, 4 * parts + spans]``."""
-    grid, (stride, vocab, spans, parts, size) = grid_of(logits)
-    found = torch.empty(grid[0], parts * 4 + spans, dtype=torch.float32, device=logits.device)
-    sizes = (stride, entries.step, temperature.stride(0), vocab, spans, parts, size)
-    given = (logits, entries.slots, entries.own, temperature, found, *sizes)
-    launch(_statistics, grid, given, KIND=kind, SPAN=SPAN, BLOCK=TILES[kind], num_warps=WARPS)
-    return found
+@triton.jit
+def _add_hashed(tiles, found, values, at, KIND: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr):
+    """Add each row's bias where the hash of its seed and a token is below its limit."""
+    start, begin, end, first, last = tiles
+    seed, limit, bias = tl.load(found + at[0]), tl.load(values[0]), tl.load(values[1])
+    for offset in range(first, last, BLOCK):
+        state = (offset - begin + tl.arange(0, BLOCK) ^ seed).to(tl.uint32, bitcast=True)
+        state = (state ^ (state >> 16)) * FIRST
+        state = (state ^ (state >> 13)) * SECOND
+        state ^= state >> 16
+        chosen = state.to(tl.int32, bitcast=True) < limit
+        if anything(chosen):  # a row without this bias chooses no token, and is not even read
+            seen = tile(start, offset, begin, end, 0.0, BLOCK)
+            write(start, offset, begin, end, tl.where(chosen, seen + bias, seen), chosen, BLOCK)
+
+
+@triton.jit
+def _ids(ids, offset, vocab, k, BLOCK: tl.constexpr):
+    """Return (places among a row's ids, the ids, True for those of the vocabulary)."""
+    place = offset + tl.arange(0, BLOCK)
+    token = tl.load(ids + place, mask=place < k, other=-1)
+    return place, token, (token >= 0) & (token < vocab)
+
+
+@triton.jit
+def _kept(tiles, found, values, at, KIND: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr):
+    """Read the logits that a row keeps; behind them, store 1 if only these are kept."""
+    row, _, _, _, vocab, k = at
+    found += row.to(tl.int64) * (k + 1)
+    alive = tl.zeros((KEPT,), tl.int32)
+    broken = tl.zeros((KEPT,), tl.int32)
+    for offset in range(0, k, KEPT):
+        place, token, real = _ids(values[0], offset, vocab, k, KEPT)
+        value = tl.load(tiles[0] + tiles[1] + token, mask=real, other=float("-inf"))
+        tl.store(found + place, value, mask=place < k)
+        alive |= (value > float("-inf")).to(tl.int32)
+        broken |= (value != value).to(tl.int32)  # NaN is the highest of a row, and not above -inf
+    wanted = (tl.load(values[0]) >= 0) & (tl.max(alive, 0) > 0) & (tl.max(broken, 0) == 0)
+    tl.store(found + k, wanted.to(tl.float32))
+
+
+@triton.jit
+def _keep(tiles, found, values, at, KIND: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr):
+    """Mask a part of a row, and restore its kept logits."""
+    start, begin, end, first, last = tiles
+    row, _, _, _, vocab, k = at
+    found += row.to(tl.int64) * (k + 1)
+    if tl.load(found + k) != 0:
+        masked = tl.full((BLOCK,), float("-inf"), tl.float32)
+        for offset in range(first, last, BLOCK):
+            write(start, offset, begin, end, masked, masked < 0.0, BLOCK)
+        tl.debug_barrier()  # other threads restore the kept logits
+        for offset in range(0, k, KEPT):
+            item, token, real = _ids(values[0], offset, vocab, k, KEPT)
+            place = token + begin
+            here = real & (place >= first) & (place < last)
+            tl.store(start + place, tl.load(found + item, mask=here, other=0.0), mask=here)
+
+
+def _over(
+    rule: Any, logits: torch.Tensor, entries: Entries, values: Sequence[torch.Tensor], found: torch.Tensor,
+    kind: str = "", k: int = 0, block: int = SPAN.value, at_once: bool = False, warps: int = WARPS, **options: Any,
+) -> torch.Tensor:  # fmt: skip
+    """Apply a rule to each part of each row, or to each row ``at_once``; ``k``: number of a row's ids."""
+    (rows, parts), sizes = grid_of(logits)
+    values = (*values, *(entries.own,) * (COLUMNS - len(values)))  # what is not read
+    given = (logits, entries.slots, entries.own, found, *values, entries.step, *(item.stride(0) for item in values))
+    options |= {"RULE": rule, "KIND": kind, "KEPT": KEPT, "BLOCK": block}
+    launch(_over_row, (rows, 1 if at_once else parts), (*given, *sizes, k), **options, num_warps=warps)
+    return logits
+
+
+def _by_numbers(
+    numbers: str, rule: Any, logits: torch.Tensor, values: Sequence[torch.Tensor], entries: Entries, **options: Any
+) -> torch.Tensor:
+    """Compute the numbers of each row, ``[n, 4 * parts + spans]``, and apply a rule that depends on them."""
+    (rows, parts), (_, _, spans, _, _) = grid_of(logits)
+    found = torch.empty(rows, parts * 4 + spans, dtype=torch.float32, device=logits.device)
+    _over(_statistics, logits, entries, values[:1], found, numbers, block=TILES[numbers])
+    return _over(rule, logits, entries, values, found, **options)
 
 
 def _mask_by(
-    rule: str,
-    logits: torch.Tensor,
-    values: tuple[torch.Tensor, ...],
-    entries: Entries | None,
+    limit: str, numbers: str, logits: torch.Tensor, values: Sequence[torch.Tensor], entries: Entries | None,
     dtype: torch.dtype = torch.float32,
-) -> torch.Tensor:
+) -> torch.Tensor:  # fmt: skip
     entries = entries or by_row(logits)
-    grid, sizes = grid_of(logits)
-    columns, steps = zip(*(per_row(item, entries, dtype) for item in values), strict=True)
-    found = statistics(STATISTICS[rule], logits, columns[0], entries)
-    others = COLUMNS - len(columns)  # not read
-    given = (*columns, *columns[:1] * others, entries.step, *steps, *steps[:1] * others, *sizes)
+    columns = [per_row(item, entries, dtype) for item in values]
     # Multiplying and subtracting in one instruction would round once where the operations of torch round twice.
-    given = (logits, entries.slots, entries.own, found, *given)
-    launch(_mask_by_limit, grid, given, RULE=rule, PARTS=MOST_PARTS, SPAN=SPAN, num_warps=WARPS, enable_fp_fusion=False)
-    return logits
+    return _by_numbers(numbers, _mask_by_limit, logits, columns, entries, kind=limit, enable_fp_fusion=False)
 
 
 @cache
@@ -274,44 +341,53 @@ def mask_far_below_top_(
     entries: Entries | None = None,
 ) -> torch.Tensor:
     temperature = _one(logits.device) if temperature is None else temperature
-    return _mask_by("far", logits, (distance, temperature), entries)
+    return _mask_by("far", "tops", logits, (distance, temperature), entries)
 
 
 def mask_deviations_below_top_(
     logits: torch.Tensor, deviations: torch.Tensor, entries: Entries | None = None
 ) -> torch.Tensor:
-    return _mask_by("deviating", logits, (deviations,), entries, torch.float64)
+    return _mask_by("deviating", "moments", logits, (deviations,), entries, torch.float64)
 
 
 def mask_unlikely_(logits: torch.Tensor, *values: torch.Tensor, entries: Entries | None = None) -> torch.Tensor:
-    return _mask_by("unlikely", logits, values, entries)
+    return _mask_by("unlikely", "shares", logits, values, entries)
 
 
 def exclude_top_choices_(
-    logits: torch.Tensor,
-    temperature: torch.Tensor,
-    log_threshold: torch.Tensor,
-    keep: torch.Tensor,
-    where: torch.Tensor | None = None,
-    entries: Entries | None = None,
-) -> torch.Tensor:
+    logits: torch.Tensor, temperature: torch.Tensor, log_threshold: torch.Tensor, keep: torch.Tensor,
+    where: torch.Tensor | None = None, entries: Entries | None = None,
+) -> torch.Tensor:  # fmt: skip
     entries = entries or by_row(logits, where)
-    (rows, _), (stride, vocab, spans, parts, _) = grid_of(logits)
-    temperature, step = per_row(temperature, entries)
-    threshold, threshold_step = per_row(log_threshold, entries)
-    found = statistics("shares", logits, temperature, entries)
-    keep = keep if keep.stride(1) == 1 else keep.contiguous()
-    sizes = (entries.step, step, threshold_step, keep.stride(0), keep.shape[1], stride, vocab, spans, parts)
-    given = (logits, entries.slots, entries.own, found, temperature, threshold, keep, *sizes)
-    launch(_exclude, (rows,), given, KEPT=KEPT, PARTS=MOST_PARTS, SPAN=SPAN, num_warps=WARPS)
-    return logits
+    values = per_row(temperature, entries), per_row(log_threshold, entries), _packed(keep)
+    return _by_numbers("shares", _exclude, logits, values, entries, k=keep.shape[1], at_once=True)
 
 
 def dynamic_temperature_(logits: torch.Tensor, *values: torch.Tensor, entries: Entries | None = None) -> torch.Tensor:
     entries = entries or by_row(logits)
-    grid, sizes = grid_of(logits)
-    columns, steps = zip(*(per_row(item, entries) for item in values), strict=True)
-    given = (logits, entries.slots, entries.own, statistics("shares", logits, columns[0], entries))
-    given = (*given, *columns, entries.step, *steps, *sizes)
-    launch(_retemper, grid, given, PARTS=MOST_PARTS, BLOCK=BLOCK, num_warps=WARPS)
-    return logits
+    columns = [per_row(item, entries) for item in values]
+    # A whole tile would take more registers than there are.
+    return _by_numbers("shares", _retemper, logits, columns, entries, block=BLOCK // 2)
+
+
+def add_where_hashed_(
+    logits: torch.Tensor, seeds: torch.Tensor, limit: torch.Tensor, bias: torch.Tensor, entries: Entries | None = None
+) -> torch.Tensor:
+    entries = entries or by_row(logits)
+    seeds = per_row(seeds, by_row(logits), torch.int32).contiguous()
+    columns = per_row(limit, entries, torch.int32), per_row(bias, entries)
+    return _over(_add_hashed, logits, entries, columns, seeds, block=BLOCK)
+
+
+def keep_ids_(
+    logits: torch.Tensor, ids: torch.Tensor, where: torch.Tensor | None = None, entries: Entries | None = None
+) -> torch.Tensor:
+    entries, k = entries or by_row(logits, where), ids.shape[1]
+    held, columns = torch.empty(logits.shape[0], k + 1, dtype=torch.float32, device=logits.device), [_packed(ids)]
+    _over(_kept, logits, entries, columns, held, k=k, at_once=True, warps=1)
+    return _over(_keep, logits, entries, columns, held, k=k, block=BLOCK)
+
+
+def _packed(ids: torch.Tensor) -> torch.Tensor:
+    """Return ids of which those of a row lie side by side."""
+    return ids if ids.stride(1) == 1 else ids.contiguous()

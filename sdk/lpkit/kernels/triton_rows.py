@@ -30,7 +30,7 @@ WARPS = 8
 """Warps of a program: 16 logits per thread, so that four programs share a multiprocessor's registers; a span has one
 word."""
 
-SPAN = 1024
+SPAN = tl.constexpr(1024)
 """Logits of a row that share a recorded highest logit: if that is masked, all are, without being read."""
 
 KEPT = 64
@@ -38,6 +38,8 @@ KEPT = 64
 
 MOST_PARTS = 64
 """Most parts of a row."""
+
+PARTS = tl.constexpr(MOST_PARTS)
 
 WORD = tl.constexpr(4)
 """Logits of one 128-bit word."""
@@ -133,17 +135,17 @@ def numbers_of(found, row, parts, spans):
 
 
 @triton.jit
-def keep_tops(values, tops, offset, spans, SPAN: tl.constexpr, BLOCK: tl.constexpr):
+def keep_tops(values, tops, offset, spans, BLOCK: tl.constexpr):
     """Store the highest logit of each span of a tile."""
     place = offset // SPAN + tl.arange(0, BLOCK // SPAN)
     tl.store(tops + place, tl.max(tl.reshape(values, (BLOCK // SPAN, SPAN)), 1), mask=place < spans)
 
 
 @triton.jit
-def mask_spans(start, begin, end, tops, first, limit, size, SPAN: tl.constexpr):
+def mask_spans(start, begin, end, tops, first, last, limit):
     """Mask logits below a limit in a part of a row, usually nearly all; a NaN limit masks nothing."""
     if limit > float("-inf"):
-        for offset in range(first, min(first + size, end), SPAN):
+        for offset in range(first, last, SPAN):
             top = tl.load(tops + offset // SPAN)
             if top >= limit:
                 values = tile(start, offset, begin, end, 0.0, SPAN)
@@ -154,40 +156,40 @@ def mask_spans(start, begin, end, tops, first, limit, size, SPAN: tl.constexpr):
 
 
 @triton.jit
-def number(found, which, parts, FILL: tl.constexpr, PARTS: tl.constexpr):
+def number(found, which, parts, FILL: tl.constexpr):
     """Return one of the four numbers of each part of a row, with ``FILL`` behind the last part."""
     part = tl.arange(0, PARTS)
     return tl.load(found + part * 4 + which, mask=part < parts, other=FILL)
 
 
 @triton.jit
-def of_entropy(found, parts, scale, PARTS: tl.constexpr):
+def of_entropy(found, parts, scale):
     """Return (highest logit, logarithm of the sum of exponentials, entropy, unmasked tokens) of a row.
 
     Each part has its highest logit; the sum of shares, relative to that logit's; the sum of their products with their
     logarithms; and the number of unmasked tokens.
     """
-    best = number(found, 0, parts, float("-inf"), PARTS)
+    best = number(found, 0, parts, float("-inf"))
     top = tl.max(best, 0)
     below = tl.maximum((best - tl.where(top == float("-inf"), 0.0, top)) * scale, FAR)
-    total = number(found, 1, parts, 0.0, PARTS)
-    weighed = tl.sum((number(found, 2, parts, 0.0, PARTS) + total * below) * tl.exp(below), 0)
+    total = number(found, 1, parts, 0.0)
+    weighed = tl.sum((number(found, 2, parts, 0.0) + total * below) * tl.exp(below), 0)
     total = tl.sum(total * tl.exp(below), 0)
     log_total = tl.where(total == 0, float("nan"), tl.log(total))  # NaN: all is masked
-    count = tl.sum(number(found, 3, parts, 0.0, PARTS), 0)
+    count = tl.sum(number(found, 3, parts, 0.0), 0)
     return top, top * scale + log_total, log_total - weighed / total, count
 
 
 @triton.jit
-def of_moments(found, parts, PARTS: tl.constexpr):
+def of_moments(found, parts):
     """Return (highest logit, standard deviation in float64) of a row.
 
     Each part has its highest logit, and for its unmasked logits the number, the mean, and the sum of squares around it.
     """
-    top = tl.max(number(found, 0, parts, float("-inf"), PARTS), 0)
-    count = number(found, 1, parts, 0.0, PARTS).to(tl.float64)
-    mean = number(found, 2, parts, 0.0, PARTS).to(tl.float64)
-    squares = number(found, 3, parts, 0.0, PARTS).to(tl.float64)
+    top = tl.max(number(found, 0, parts, float("-inf")), 0)
+    count = number(found, 1, parts, 0.0).to(tl.float64)
+    mean = number(found, 2, parts, 0.0).to(tl.float64)
+    squares = number(found, 3, parts, 0.0).to(tl.float64)
     whole = tl.sum(count, 0)
     away = mean - tl.sum(count * mean, 0) / whole
     return top, tl.sqrt(tl.sum(squares + count * away * away, 0) / whole)
@@ -215,7 +217,7 @@ def grid_of(logits: torch.Tensor) -> tuple[tuple[int, int], tuple[int, int, int,
     rows, vocab = logits.shape
     reach = vocab + WORD.value - 1  # a row may begin within a word
     parts, size = split(rows, reach)
-    return (rows, parts), (logits.stride(0), vocab, ratio_up(reach, SPAN), parts, size)
+    return (rows, parts), (logits.stride(0), vocab, ratio_up(reach, SPAN.value), parts, size)
 
 
 class Entries(NamedTuple):
@@ -249,8 +251,8 @@ def _numbers(device: torch.device, count: int) -> tuple[torch.Tensor, torch.Tens
     return torch.arange(count, device=device), torch.ones(1, dtype=torch.bool, device=device)
 
 
-def per_row(values: torch.Tensor, entries: Entries, dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, int]:
-    """Return ``[entries, 1]`` and the elements from one entry to the next; columns are strided, and not copied."""
+def per_row(values: torch.Tensor, entries: Entries, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """Return ``[entries, 1]``; columns are strided, and not copied."""
     if values.dtype != dtype or values.shape != (entries.size, 1):  # each comparison takes the host a while
         values = values.to(dtype).expand(entries.size, 1)
-    return values, values.stride(0)
+    return values

@@ -16,8 +16,7 @@ from lpkit.kernels import hashes
 from lpkit.kernels.launching import launch
 from lpkit.kernels.recording import HASHES, SlotHistories
 from lpkit.kernels.triton_few import LISTED, WARPS, mask_ids_
-from lpkit.kernels.triton_limits import exclude_top_choices_
-from lpkit.kernels.triton_masks import add_where_hashed_, keep_ids_
+from lpkit.kernels.triton_limits import add_where_hashed_, exclude_top_choices_, keep_ids_
 from lpkit.kernels.triton_rows import Entries, once, ratio_up
 from lpkit.kernels.triton_rows import suits as suits
 from lpkit.kernels.triton_sequences import SPAN, begun_of, end_of, matches, member, text_at, text_of

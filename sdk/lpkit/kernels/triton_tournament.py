@@ -148,10 +148,11 @@ def tournament_(
     tops = torch.empty(groups, *grid, dtype=torch.float32, device=logits.device)
     masses = torch.empty(groups, *grid, PATTERNS.value, dtype=torch.float32, device=logits.device)
     gains = torch.empty(grid[0], groups, PATTERNS.value, dtype=torch.float32, device=logits.device)
-    temperature, step = per_row(temperature, entries)
+    temperature = per_row(temperature, entries)
     shifts = shifts if shifts.stride(1) == 1 else shifts.contiguous()
     given = (logits, entries.slots, entries.own, temperature, bits, seeds.contiguous(), shifts, tops, masses, gains)
-    sizes = (stride, entries.step, step, shifts.stride(0), len(bits) - 2 * vocab, vocab, parts, size, rounds)
+    steps = (stride, entries.step, temperature.stride(0), shifts.stride(0))
+    sizes = (*steps, len(bits) - 2 * vocab, vocab, parts, size, rounds)
     for held in range(groups + 1):
         options = {"LAST": held == groups, "PARTS": MOST_PARTS, "BLOCK": BLOCK}
         launch(_meet, grid, (*given, *sizes, held, groups, grid[0]), **options, num_warps=WARPS)

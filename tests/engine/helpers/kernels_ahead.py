@@ -51,9 +51,13 @@ class Kernel:
     options: tuple[tuple[str, Any], ...]
 
     @property
+    def rule(self) -> str:
+        """Name of the function that a kernel applies; empty if it is no such kernel."""
+        return getattr(dict(self.constants).get("RULE"), "__name__", "")
+
+    @property
     def name(self) -> str:
-        rule = dict(self.constants).get("RULE", "")
-        named = [self.function.__name__, getattr(rule, "__name__", rule)]
+        named = [self.function.__name__, self.rule]
         named += [str(value) for key, value in self.constants if key in ("KIND", "ASKED", "LAST", "NUMBER")]
         return " ".join(filter(None, named))
 
