@@ -20,8 +20,8 @@ MOST_INSTRUCTIONS = {
     ("min-p", "V2"): 45,
     ("target-token", "V1"): 60,
     ("target-token", "V2"): 60,
-    ("penalties", "V1"): 65,
-    ("penalties", "V2"): 65,
+    ("penalties", "V1"): 50,
+    ("penalties", "V2"): 55,
 }
 """Thousands, for a step of 8 requests."""
 

@@ -166,12 +166,13 @@ class LaunchPlan:
                 raise ValueError(f"{item.kernel.__name__} reads a moving tensor through another tensor")
             self.bytes += sum(tensor.nbytes for tensor in tensors)
             self._launches.append((item._replace(args=kept), moved))
-        self._cells = [ctypes.c_uint64(tensor.data_ptr()) for tensor in moving]
+        every = [ctypes.c_uint64(tensor.data_ptr()) for tensor in moving]
+        self._cell, *self._cells = every
         self._others = moving[1:]  # whose addresses the cells have
         self._bound: list[_Bound] = []
         self._driver = _driver()
         for item, moved in self._launches:
-            cells = {at: self._cells[number] for at, number in moved.items()}
+            cells = {at: every[number] for at, number in moved.items()}
             bound = None if self._driver is None else self._driver.bind(item, cells)
             if bound is None:
                 self._driver = None
@@ -196,10 +197,9 @@ class LaunchPlan:
                 args = [tensors[moved[at]] if at in moved else arg for at, arg in enumerate(item.args)]
                 item.kernel[item.grid](*args, **item.options)
             return
-        cells = self._cells
-        cells[0].value = address or first.data_ptr()
+        self._cell.value = address or first.data_ptr()
         if others is not self._others:
-            for cell, tensor, before in zip(cells[1:], others, self._others):  # noqa: B905 - as many, in each step
+            for cell, tensor, before in zip(self._cells, others, self._others):  # noqa: B905 - as many, in each step
                 if tensor is not before:
                     cell.value = tensor.data_ptr()
             self._others = others

@@ -122,8 +122,7 @@ class BySlot:
         shape, address = logits.shape, logits.data_ptr()
         if logits.requires_grad or self._room < shape[0]:
             return False
-        of_logits = logits.is_contiguous() or logits.stride(), logits.dtype, address & 15
-        key = shape, of_logits, self._place(), self._sizes
+        key = shape, logits.is_contiguous() or logits.stride(), logits.dtype, address & 15, self._place(), self._sizes
         plan = self._last[1] if key == self._last[0] else self._plans.get(key)  # comparing is faster than hashing
         if plan is not None:
             self._last = key, plan
@@ -132,7 +131,7 @@ class BySlot:
         if not self._kernels["suits"](logits):
             return False
         with recorded() as launches:
-            self._launch(logits, slots, texts and SlotHistories(*texts))
+            self._launch(logits, slots, texts)
         plan = LaunchPlan(launches, (logits, *self._others))
         while self._plans and (
             len(self._plans) >= MOST_PLANS or plan.bytes + sum(item.bytes for item in self._plans.values()) > MOST_BYTES
@@ -143,23 +142,22 @@ class BySlot:
 
     def _take(self, slots: torch.Tensor, texts: tuple[Any, ...] | None) -> None:
         """Take slots and histories that the last step did not have."""
-        self._room, self._sizes, others = slots.numel(), (0, 0), (slots,)
+        before, self._others, self._given = self._others, (slots,), (slots, texts)
+        self._room, self._sizes = slots.numel(), (0, 0)
         if texts is not None:
             held, prompts, last, drafts, committed, width, outputs, kind = texts
-            before = self._others[1] if len(self._others) > 1 else held
-            if held is not before and held.stride() != before.stride():
+            if len(before) > 1 and held is not before[1] and held.stride() != before[1].stride():
                 self._forget()
-            others = (slots, held, prompts, last, drafts, committed) if kind else (slots, held, prompts, last)
+            self._others = (slots, held, prompts, last, drafts, committed) if kind else (slots, held, prompts, last)
             self._sizes = width, kind
             if self._pairs is not None and width * outputs > self._pairs:
                 self._room = 0
-        self._given, self._others = (slots, texts), others
 
-    def _launch(self, logits: torch.Tensor, slots: torch.Tensor, texts: SlotHistories | None) -> None:
+    def _launch(self, logits: torch.Tensor, slots: torch.Tensor, texts: tuple[Any, ...] | None) -> None:
         own = self._admission.own.all
         entries = self._kernels["Entries"](slots, own, own.stride(0), own.shape[0])
         for name, columns, reads_texts in self._calls:
-            options = {"texts": texts} if reads_texts else {}
+            options = {"texts": SlotHistories(*texts)} if reads_texts and texts else {}
             made = self._kernels[name](logits, *columns, entries=entries, **options)
             if name == CHOICE:
                 entries = entries._replace(slots=made)

@@ -45,7 +45,7 @@ class V2Binding:
         self._device = torch.device(states.device)
         self._longest = states.all_token_ids.gpu.shape[1]
         self._batch: tuple[bytes, int] = (b"", -1)  # the requests of the last call by slot
-        self._used = False  # True if any of these uses the processor
+        self._used = self._narrow = False  # any of these uses the processor; the engine's slots are int32
         self._held = 0  # slots of admitted requests, some of which may have left
         # The requests of the last call with one row each, the chosen requests among them, and where they are on the
         # device: number in the batch and slot.
@@ -78,12 +78,13 @@ class V2Binding:
             return None
         requests = ctx.idx_mapping_np
         batch = requests.tobytes(), self._admission.arena.version
+        mapping = ctx.expanded_idx_mapping
         if batch != self._batch:
             self._batch, self._used = batch, bool(self._admission.admitted[requests].any())
+            self._narrow = mapping.dtype != torch.int64
         if not self._used:
             return None
-        mapping = ctx.expanded_idx_mapping
-        if mapping.dtype is not torch.int64:
+        if self._narrow:
             mapping = mapping.to(torch.int64)
         return mapping, self._texts(ctx) if reads_texts else None
 
