@@ -14,6 +14,8 @@ from command import FIXTURES
 
 from .conftest import Installed
 
+pytestmark = pytest.mark.broad  # pip installs all of them
+
 PROJECTS = {
     "my-proc": ("--style", "processor"),
     "my-req": ("--style", "request"),
@@ -60,7 +62,6 @@ def project(plugins: Path, request: pytest.FixtureRequest) -> Path:
     return plugins / request.param
 
 
-@pytest.mark.broad
 def test_its_wheel_has_the_package_an_entry_point_and_the_licence(project: Path, installed: Installed) -> None:
     package = project.name.replace("-", "_")
     about = installed.site / f"{package}-0.1.0.dist-info"
@@ -87,7 +88,6 @@ EARLY = "behaviour or LP201 or LP202 or LP203 or LP204"
 
 
 # The workflow's steps test a project of the style "processor"; `make types` types the others.
-@pytest.mark.broad
 @pytest.mark.parametrize("name", ["my-req", "my-bridge"])
 def test_it_passes_its_own_tests_with_a_few_checks(name: str, plugins: Path, installed: Installed) -> None:
     """The zoo's correct processors are of these styles, and meet every check."""
@@ -97,7 +97,6 @@ def test_it_passes_its_own_tests_with_a_few_checks(name: str, plugins: Path, ins
     assert int(re.findall(r"(\d+) passed", done.stdout)[-1]) >= 8
 
 
-@pytest.mark.broad
 def test_all_are_listed_and_let_a_default_vllm_start(installed: Installed, tmp_path: Path) -> None:
     found = json.loads(installed.lpkit("list", "--json", cwd=tmp_path).stdout)
     mine = [item for item in found["plugins"] if item["name"] in PROJECTS]
@@ -110,7 +109,6 @@ def test_all_are_listed_and_let_a_default_vllm_start(installed: Installed, tmp_p
         assert (item["interface"], item["starts_v1"], item["starts_v2"]) == ("both", True, True)
 
 
-@pytest.mark.broad
 def test_the_doctor_has_nothing_to_say_about_them(installed: Installed, tmp_path: Path) -> None:
     done = installed.lpkit("doctor", "--vllm", "0.33.0", "--spec-decode", "--json", cwd=tmp_path)
     found = json.loads(done.stdout)

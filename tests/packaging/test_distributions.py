@@ -54,6 +54,7 @@ def test_it_runs_from_where_it_was_installed(either, tmp_path: Path) -> None:
     assert [Path(place).parents[1] for place in places] == [either.site] * 3
 
 
+@pytest.mark.broad
 def test_the_script_answers(installed, tmp_path: Path) -> None:
     (script,) = installed.scripts.glob("lpkit*")
     done = subprocess.run([script, "--version"], cwd=tmp_path, capture_output=True, text=True, check=True)
