@@ -16,12 +16,12 @@ CHAINS = {"rules": 4, "rules, with a condition": 3}
 """Launches of documents' steps; those of other rules are known without an engine."""
 
 MOST_INSTRUCTIONS = {
-    ("min-p", "V1"): 40,
+    ("min-p", "V1"): 35,
     ("min-p", "V2"): 45,
     ("target-token", "V1"): 60,
     ("target-token", "V2"): 60,
     ("penalties", "V1"): 50,
-    ("penalties", "V2"): 55,
+    ("penalties", "V2"): 52,
 }
 """Thousands, for a step of 8 requests."""
 

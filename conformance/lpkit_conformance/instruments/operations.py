@@ -174,7 +174,7 @@ class CountLaunches(MeasureOperations):  # type: ignore[no-untyped-call]
 
     def _counted(self, run: Callable[..., Any]) -> Callable[..., Any]:
         def counted(function: Any, *args: Any, **kwargs: Any) -> Any:
-            self.kernels[function.__name__.strip("_")] += 1
+            self.kernels[kwargs.get("RULE", function).__name__.strip("_")] += 1  # a rule has a kernel of its own
             return run(function, *args, **kwargs)
 
         return counted

@@ -241,7 +241,7 @@ def _retemper(tiles, found, values, at, KIND: tl.constexpr, KEPT: tl.constexpr, 
 def _add_hashed(tiles, found, values, at, KIND: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr):
     """Add each row's bias where the hash of its seed and a token is below its limit."""
     start, begin, end, first, last = tiles
-    seed, limit, bias = tl.load(found + at[0]), tl.load(values[0]), tl.load(values[1])
+    seed, limit, bias = tl.load(found + at[0] * at[5]), tl.load(values[0]), tl.load(values[1])
     for offset in range(first, last, BLOCK):
         state = (offset - begin + tl.arange(0, BLOCK) ^ seed).to(tl.uint32, bitcast=True)
         state = (state ^ (state >> 16)) * FIRST
@@ -300,7 +300,7 @@ def _over(
     rule: Any, logits: torch.Tensor, entries: Entries, values: Sequence[torch.Tensor], found: torch.Tensor,
     kind: str = "", k: int = 0, block: int = SPAN.value, at_once: bool = False, warps: int = WARPS, **options: Any,
 ) -> torch.Tensor:  # fmt: skip
-    """Apply a rule to each part of each row, or to each row ``at_once``; ``k``: number of a row's ids."""
+    """Apply a rule to each part of each row, or to all of it ``at_once``; ``k``: its ids, or steps between seeds."""
     (rows, parts), sizes = grid_of(logits)
     values = (*values, *(entries.own,) * (COLUMNS - len(values)))  # what is not read
     given = (logits, entries.slots, entries.own, found, *values, entries.step, *(item.stride(0) for item in values))
@@ -374,9 +374,9 @@ def add_where_hashed_(
     logits: torch.Tensor, seeds: torch.Tensor, limit: torch.Tensor, bias: torch.Tensor, entries: Entries | None = None
 ) -> torch.Tensor:
     entries = entries or by_row(logits)
-    seeds = per_row(seeds, by_row(logits), torch.int32).contiguous()
+    seeds = per_row(seeds, by_row(logits), torch.int32)
     columns = per_row(limit, entries, torch.int32), per_row(bias, entries)
-    return _over(_add_hashed, logits, entries, columns, seeds, block=BLOCK)
+    return _over(_add_hashed, logits, entries, columns, seeds, k=seeds.stride(0), block=BLOCK)
 
 
 def keep_ids_(
