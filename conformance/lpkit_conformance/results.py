@@ -96,6 +96,7 @@ class Finding:
         saved: the file that holds it for `lpkit replay`, once it is saved.
         exception: the type of the plugin's exception, if the exception is the defect.
         state: the attribute or variable at fault, as the author writes it, if an experiment proved it.
+        written: the lines that wrote it in these operations, the last ones, in their order.
     """
 
     summary: str
@@ -114,6 +115,7 @@ class Finding:
     saved: str = ""
     exception: str = ""
     state: str = ""
+    written: tuple[str, ...] = ()
 
     @property
     def root(self) -> tuple[str, str] | None:

@@ -16,6 +16,7 @@ from lpkit_conformance.checks.lazily import (
     culprit,
     engine_data,
     findings,
+    history,
     hostile,
     parts,
     runtime,
@@ -40,7 +41,8 @@ class LP501(LadderCheck):
 
     Why: a copy made at the Add, or values read in ``update_state``, lag behind by one token.
 
-    Fix: keep the list itself, and read values in ``apply``.
+    Fix: keep the list itself, and read values in ``apply``. A -1 at its end stands for a token that is not known yet:
+    leave it out, and do not count it as read.
     """
 
     code, name, hosts = "LP501", "live-outputs", (V1,)
@@ -131,7 +133,10 @@ class LP504(Check):
             failure = differing(summary, {"step": str(seen.step)}, found)
             if kept := culprit.kept_state(subject, ops, 8, mismatch, parts.default_host):
                 cause, fix = kept.cause(item.request), advice.fix("kept", *findings.readers_of(subject))
-                failure = Failed(replace(failure.finding, cause=cause, fix=fix, location=kept.line, state=kept.name))
+                finding = replace(failure.finding, cause=cause, fix=fix, location=kept.line, state=kept.name)
+                failure = Failed(
+                    history.with_history(finding, subject, ops, 8, mismatch, parts.default_host, kept=True)
+                )
             raise failure
 
 

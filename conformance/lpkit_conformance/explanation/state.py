@@ -9,7 +9,7 @@ import gc
 import random
 import reprlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
@@ -39,6 +39,13 @@ ENTRY = "[#]"
 
 CALLABLES: Final = "self._calls"
 """The callables of ``lpkit.AdapterLogitsProcessor``: only what is inside them is the author's."""
+
+MOST_DEPTH, MOST_ENTRIES = 3, 4096
+"""Of a container that is followed entry by entry."""
+
+Keys = tuple[Any, ...]
+"""Keys from a container to one of its parts; a field of an object is ``.name``."""
+
 
 GENERATORS = (random.Random, torch.Generator)
 
@@ -137,7 +144,7 @@ class State:
             owner[key] = value
 
     def add_attributes(self, path: str, owner: Any) -> None:
-        self.home = vars(owner) if hasattr(owner, "__dict__") else _Slots(owner)
+        self.home = _home(owner)
         for name, value in self.home.items():
             if not type(value).__module__.startswith("lpkit."):
                 self.places[f"{path}.{name}"] = self.home, name
@@ -169,6 +176,15 @@ def kind_of(owner: Any, key: str) -> str:
     if isinstance(value, CACHED):
         return "cache"
     return "default" if defaults(value) else "class" if isinstance(owner, type) else "module"
+
+
+def _home(owner: Any) -> Any:
+    return vars(owner) if hasattr(owner, "__dict__") else _Slots(owner)
+
+
+def attributes(owner: Any) -> list[tuple[str, Any]]:
+    """Return the attributes of an object, with or without ``__slots__``."""
+    return list(_home(owner).items())
 
 
 def has_slots(value: Any) -> bool:
@@ -225,6 +241,36 @@ def content(value: Any) -> Any:
     if isinstance(value, GENERATORS):
         return value.getstate() if isinstance(value, random.Random) else value.get_state()
     return value
+
+
+def parts_of(value: Any, path: Keys = ()) -> dict[Keys, Any]:
+    """Return what is compared with a later time: of a value, and of its parts by their keys."""
+    if isinstance(value, torch.Tensor):
+        value = value.detach().cpu().numpy() if value.dtype != torch.bfloat16 else value.detach().float().cpu().numpy()
+    if isinstance(value, np.ndarray):
+        if value.ndim == 0 or len(value) > MOST_ENTRIES:
+            return {path: value.tobytes()}
+        rows = value.tolist() if value.ndim == 1 else [row.tobytes() for row in value]
+        return {path: value.shape, **{(*path, number): row for number, row in enumerate(rows)}}
+    items: Mapping[Any, Any] = {}
+    if isinstance(value, dict) and len(value) <= MOST_ENTRIES:
+        items = value
+    elif isinstance(value, list) and len(value) <= MOST_ENTRIES and len(path) < MOST_DEPTH:
+        items = dict(enumerate(value))
+    elif is_authors_object(value):
+        items = {f".{name}": part for name, part in attributes(value)}
+    elif isinstance(value, int | float | str | bool | tuple | set | frozenset | None):
+        return {path: repr(value)}
+    found: dict[Keys, Any] = {path: type(value) if items else id(value)}
+    if len(path) < MOST_DEPTH:
+        for key, part in items.items():
+            found |= parts_of(part, (*path, key))
+    return found
+
+
+def is_authors_object(value: Any) -> bool:
+    file = getattr(sys.modules.get(type(value).__module__), "__file__", None)
+    return bool(file) and not isinstance(value, type) and is_authors(file)
 
 
 def same(one: Any, other: Any) -> bool:

@@ -26,6 +26,7 @@ from lpkit_conformance.explanation.findings import (
     settings_of,
 )
 from lpkit_conformance.explanation.hazards import SHORT, Hazard, fix_for, fix_for_exception, hazards, without
+from lpkit_conformance.explanation.history import with_history
 from lpkit_conformance.explanation.instances import in_its_place
 from lpkit_conformance.explanation.picture import record_frames
 from lpkit_conformance.explanation.row_values import first_apart
@@ -215,6 +216,7 @@ def _evidence(subject: Subject, small: Program, trouble: Trouble, make_host: Mak
                 words = dict(zip(("name", "value", "number"), found, strict=True))
                 made, instead = (text("neutral").format(**words) for text in (cause, fix))
                 finding = replace(finding, cause=made, fix=instead, state=found[0])
+        finding = with_history(finding, subject, small.ops, small.max_num_seqs, trouble, make_host)
         with contextlib.suppress(PluginError), subject.as_imported():
             host = make_host(subject, small.max_num_seqs)
             rows = rows_of(subject, host.pool.requests, list(host.run(small.ops)), differs)

@@ -11,10 +11,8 @@ from functools import cache, partial
 from types import CodeType, FrameType, FunctionType
 from typing import Any, NamedTuple
 
-import torch
-
 from lpkit_conformance.explanation.exceptions import parsed
-from lpkit_conformance.explanation.state import MISSING, content
+from lpkit_conformance.explanation.state import MISSING, parts_of
 from lpkit_conformance.hosts import PluginError
 from lpkit_conformance.hosts.base import Host
 from lpkit_conformance.instruments.author_lines import following, is_authors, syntax_of
@@ -108,12 +106,12 @@ class Writes:
         if entering := self._enters(method, args):
             self._former = self.last or self._former
             self.first, self.last, self.reported, self._entered = None, None, None, []
-        before, reports = _print(value()), method != "apply"
+        before, reports = parts_of(value()), method != "apply"
 
         def look() -> None:
             nonlocal before
             kept = value()
-            now = _print(kept)
+            now = parts_of(kept)
             if now != before and self.ran is not None:
                 wrote = self.ran if self._named.search(self.ran.text) else self._stored or self.ran
                 self.first, self.last = self.first or wrote, wrote
@@ -275,19 +273,3 @@ def _keys(line: Line, attribute: str) -> Iterator[str]:
                     continue
             if ast.unparse(held).rpartition(".")[2] == attribute:
                 yield ast.unparse(key)
-
-
-def _print(value: Any) -> Any:
-    """Return what can be compared with a later value."""
-    value = content(value)
-    if isinstance(value, torch.Tensor):
-        return (
-            value.tolist()
-            if value.numel() < 4096
-            else hash(value.contiguous().view(torch.uint8).cpu().numpy().tobytes())
-        )
-    if isinstance(value, dict):
-        return {key: _print(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_print(item) for item in value]
-    return value if isinstance(value, int | float | str | bool | None) else repr(value)

@@ -127,6 +127,7 @@ def finding_lines(finding: Finding) -> Iterator[str]:
         "arguments": tuple(arguments_of(finding)),
         "batch": finding.picture,
         "cause": (finding.cause,),
+        "written": finding.written,
         "fix": (finding.fix,),
         "line": (finding.location, *source_lines(finding.location)),
         "replay": (f"lpkit replay {quoted(finding.replayable)}" if finding.replayable else "",),

@@ -4,25 +4,15 @@ from __future__ import annotations
 
 import inspect
 from pathlib import Path
-from typing import Any
 
 import pytest
-import zoo
 from lpkit_conformance.explanation.advice import cause, fix
 from lpkit_conformance.explanation.changes import with_swaps_apart
 from lpkit_conformance.explanation.findings import method_location
 from lpkit_conformance.programs.generate import Arrive, Op, Step, Swap
-from lpkit_conformance.results import Finding
-from lpkit_conformance.testing import compute_check
+from planted import finding_of
 
 A, B, C = Arrive("a", 0), Arrive("b", 1), Arrive("c", 2)
-
-
-def found(identity: str, code: str, host: str = "", **settings: Any) -> tuple[Any, Finding]:
-    specimen = zoo.specimen(identity)
-    finding = compute_check(code, specimen.target, host=host, case=specimen.case.to_json(), **settings).finding
-    assert finding is not None
-    return specimen.target, finding
 
 
 def line_with(cls: type, text: str) -> str:
@@ -48,17 +38,17 @@ def line_with(cls: type, text: str) -> str:
 def test_an_experiment_or_the_line_at_fault_tells_which_of_a_checks_causes_it_is(
     identity: str, code: str, key: str
 ) -> None:
-    _, finding = found(identity, code)
+    _, finding = finding_of(identity, code)
     assert finding.fix.startswith(fix(key, code, "adapter").partition("{")[0])
 
 
 def test_a_seed_of_all_is_named_and_not_the_draw_behind_it() -> None:
-    plugin, finding = found("portable-ExampleLP602", "LP602", "v1")
+    plugin, finding = finding_of("portable-ExampleLP602", "LP602", "v1")
     assert finding.location == line_with(plugin, "torch.manual_seed(0)")
 
 
 def test_a_trace_with_drafts_leads_to_the_callable() -> None:
-    plugin, finding = found("adapter-CountsDrafts", "LP220", "v2", trace=("v2_drafts", "mixed"))
+    plugin, finding = finding_of("adapter-CountsDrafts", "LP220", "v2", trace=("v2_drafts", "mixed"))
     assert finding.fix == fix("drafts", "adapter")
     assert finding.location and finding.location != method_location(plugin, "new_req_logits_processor")
 
@@ -83,8 +73,8 @@ def test_swaps_are_put_into_updates_of_their_own(ops: list[Op], apart: list[Op])
 
 
 def test_a_copied_output_list_makes_the_row_alone_the_wrong_one() -> None:
-    _, finding = found("v1-CopiesTheList", "LP211")
+    _, finding = finding_of("v1-CopiesTheList", "LP211")
     assert (finding.cause, finding.fix) == (cause("copied-list"), fix("copied-list"))
     assert "resumed" in finding.summary and float(finding.expected) != float(finding.got)
-    _, other = found("v1-StartsAtAdd", "LP211")
+    _, other = finding_of("v1-StartsAtAdd", "LP211")
     assert cause("copied-list") not in other.cause

@@ -71,3 +71,62 @@ class MovesOneOfTwo(ByHand):
         for row, weight in self.counted.weights.items():
             logits[row, 3 + len(self.counted.outputs.get(row, ())) % 12] += weight
         return logits
+
+
+@defect(
+    "LP204",
+    "rows are packed again after additions and removals, but not after moves",
+    line="if changed:",
+    cause="in step 2, when r1 goes from row 1 to row 0: `if changed` does not hold",
+)
+class PackedOnChange(ByHand):
+    packed: tuple[list[int], list[Any]] = ([], [])
+
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        super().update_state(batch_update)
+        changed = batch_update is not None and (batch_update.added or batch_update.removed)
+        if changed:
+            self.packed = list(self.rows), list(self.rows.values())
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (token, bias) in zip(*self.packed, strict=True):
+            if row < len(logits):
+                logits[row, token] += bias
+        return logits
+
+
+@defect(
+    "LP204",
+    "drops the rows behind the batch before it moves them",
+    line="del self.rows[row]",
+    cause="takes `self.rows[1]` away in step 2, and nothing stores it for row 0",
+)
+class TrimsBeforeItMoves(ByHand):
+    def moves(self, update: BatchUpdate) -> None:
+        for row in [row for row in self.rows if row >= update.batch_size]:
+            del self.rows[row]
+        super().moves(update)
+
+
+@defect(
+    "LP204",
+    "a row's object is kept by both rows and filled anew",
+    line="self.rows[target] = self.rows[source]",
+    cause="rows 0 and 1 hold one object since line",
+)
+class MovesTheObject(ByHand):
+    def place(self, row: int, state: Any) -> None:
+        self.rows.setdefault(row, [None, 0.0])[:] = state or (None, 0.0)
+
+    def removals(self, update: BatchUpdate) -> None:
+        for row in update.removed:
+            self.place(row, None)
+
+    def move(self, source: int, target: int) -> None:
+        self.rows[target] = self.rows[source]
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (token, bias) in self.rows.items():
+            if token is not None and row < len(logits):
+                logits[row, token] += bias
+        return logits

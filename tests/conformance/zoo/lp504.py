@@ -86,6 +86,23 @@ class Tallies(History):
         return logits
 
 
-@defect("LP504", "tallies its outputs in a byte")
+@defect("LP504", "tallies its outputs in a byte", cause="changes it from call to call")
 class TalliesInAByte(Tallies):
     MOST = 256
+
+
+@defect(
+    "LP504",
+    "a set of the output at the Add, which later tokens do not join",
+    line="return None if weight is None",
+    cause="wrote it when r3 arrived, and nothing has since",
+)
+class CopiesTheOutput(History):
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        weight = self.read(params)
+        return None if weight is None else (weight, frozenset(outputs))
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (weight, seen) in self.rows.items():
+            logits[row, [token for token in seen if token >= 0]] -= weight
+        return logits

@@ -1,0 +1,366 @@
+"""The history of the state at fault: the author's lines that changed it, step by step, and the one that lost it."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from lpkit_conformance.expectation.compare import Mismatch
+from lpkit_conformance.explanation import advice
+from lpkit_conformance.explanation.changes import MakeHost
+from lpkit_conformance.explanation.state import MISSING, Keys, State, is_authors_object, parts_of, short_text, state_of
+from lpkit_conformance.explanation.writes import Line, author_calling, branches
+from lpkit_conformance.hosts import PluginError
+from lpkit_conformance.hosts.base import Host
+from lpkit_conformance.hosts.v1 import V1Driver
+from lpkit_conformance.hosts.v2 import V2Driver
+from lpkit_conformance.instruments.author_lines import following, is_authors
+from lpkit_conformance.instruments.module_state import owners
+from lpkit_conformance.programs.generate import Op
+from lpkit_conformance.results import Finding
+from lpkit_conformance.subject.subject import Subject
+
+MOST_SHOWN = 4
+"""Changes in a report: the last ones."""
+
+
+class Change(NamedTuple):
+    """A part of the state that has another value from here on.
+
+    Attributes:
+        step, method: of the engine's call; ``number`` counts the calls.
+        lines: the line that made the change, and the author's lines that had called it.
+        path: of the part.
+        value: as a short text; None if it is gone.
+    """
+
+    step: int
+    method: str
+    number: int
+    lines: tuple[Line, ...]
+    path: Keys
+    value: str | None
+
+
+class Reason(NamedTuple):
+    """Why the state is wrong, and the line that should be another one, with what to change there; if one is known."""
+
+    cause: str
+    fix: str
+    line: Line | None
+
+
+@dataclass
+class History:
+    """Changes of one attribute in a failing program.
+
+    Attributes:
+        name: as the author writes it.
+        request: whose row is wrong.
+        changes: in the order in which they were made.
+        positions: the request's row or slot, by step.
+        calls: numbers of the calls in which a change of the batch was reported, by step.
+        ran: the author's lines that ran in each of these calls.
+        file: of the class.
+        follows: True if something else than the author's lines changes it, as the engine does its lists.
+        per_callable: True if each request's callable has the state: entries are those of rows or slots.
+        shared: entries that hold one object at the end, with the line that stored the second, and its step.
+    """
+
+    name: str
+    request: str
+    changes: list[Change] = field(default_factory=list)
+    positions: dict[int, int] = field(default_factory=dict)
+    calls: dict[int, list[int]] = field(default_factory=dict)
+    ran: dict[int, list[Line]] = field(default_factory=dict)
+    file: str = ""
+    follows: bool = False
+    per_callable: bool = False
+    shared: dict[frozenset[Any], tuple[int, Line]] = field(default_factory=dict)
+
+    @property
+    def by_position(self) -> bool:
+        """True if entries of the state are those of rows or slots."""
+        keys = {change.path[0] for change in self.changes if change.path}
+        return bool(keys) and all(type(key) is int for key in keys)
+
+    @property
+    def of_request(self) -> list[Change]:
+        """The changes at the request's row or slot: where it was or came from, or is to come."""
+        if not self.by_position:
+            return self.changes
+        since = min(self.positions, default=0)
+        own = [
+            change
+            for change in self.changes
+            if change.path and change.path[0] in {self.positions.get(max(since, change.step - back)) for back in (0, 1)}
+        ]
+        return own or self.changes
+
+    def texts(self) -> tuple[str, ...]:
+        """Return the last changes, a line of text each; several of one line in one step are one."""
+        shown: dict[tuple[int, str], str] = {}
+        for change in self.of_request:
+            path = change.path[1:] if self.per_callable else change.path
+            name = self.name + "".join(part if _is_field(part) else f"[{part!r}]" for part in path)
+            file, _, number = str(change.lines[0]).rpartition(":")
+            line = f"line {number}" if file == self.file else f"{Path(file).name}:{number}"
+            made = f"removes {name}" if change.value is None else f"sets {name}"
+            text = f"step {change.step}: {line} {made}{f' to {change.value}' if change.value else ''}"
+            shown[change.step, line] = text
+        return tuple(shown.values())[-MOST_SHOWN:]
+
+    @property
+    def _since(self) -> list[Change]:
+        """The changes since the request arrived."""
+        return [change for change in self.of_request if change.step >= min(self.positions, default=0)]
+
+    def kept(self) -> Reason | None:
+        """Return why a new instance, that gets the request with its outputs so far, has another value."""
+        last = next(reversed(self._since), None)
+        if last is None:
+            return None
+        key = "advanced" if last.step > min(self.positions) else "" if self.follows else "once"
+        return self._reason(key, last.lines[0], line=last.lines[0].number) if key else None
+
+    def reason(self, last: int) -> Reason | None:
+        """Return why the request's entry is wrong in step ``last``; None if the changes do not tell."""
+        here = self.positions.get(last)
+        if here is None:
+            return None
+        moved = [
+            step for step, position in self.positions.items() if self.positions.get(step - 1, position) != position
+        ]
+        if self.by_position and (two := self._two(here)):
+            return two
+        if moved:
+            return self._lost(moved[-1], self.positions[moved[-1] - 1], here)
+        return self._counter()
+
+    def _two(self, here: int) -> Reason | None:
+        """Return the reason if the entry and one of another row are the same object, which has changed since."""
+        for keys, (step, line) in self.shared.items():
+            if here in keys and any(change.step >= step and len(change.path) > 1 for change in self.of_request):
+                other = next(iter(keys - {here}))
+                return self._reason("two", line, here=here, other=other, step=step, line=line.number)
+        return None
+
+    def _lost(self, step: int, there: int, here: int) -> Reason | None:
+        """Return the reason if the state did not go along from one row to another in this step."""
+        made = [change for change in self.changes if change.step == step and change.method != "apply"]
+        names = {"step": step, "there": there, "here": here}
+        if not made:
+            line = self._passed(step)
+            test = line.text.strip().rstrip(":") if line else ""
+            return self._reason("skipped" if line else "unmoved", line, **names, test=test)
+        taken = [change for change in made if change.path == (there,) and change.value is None]
+        if taken and not any(change.path[:1] == (here,) and change.value is not None for change in made):
+            line = taken[-1].lines[0]
+            return self._reason("taken", line, **names, line=line.number)
+        return None
+
+    def _counter(self) -> Reason | None:
+        """Return the reason if each call of a method adds the same to a number."""
+        reported = [change for change in self._since if change.number in self.ran]
+        changes = [change for change in reported if change.path == reported[-1].path]
+        lines = {(change.lines[0], change.method) for change in changes[1:]}
+        if len(lines) != 1 or len(changes) < 2:
+            return None
+        numbers = [number for numbers in self.calls.values() for number in numbers if number >= changes[0].number]
+        if [change.number for change in changes] != sorted(numbers):
+            return None
+        with contextlib.suppress(TypeError, ValueError):
+            values = [float(change.value or "") for change in changes[1:]]
+            gaps = {later - earlier for earlier, later in pairwise(values)}
+            if len(gaps) <= 1 and 0 not in gaps:
+                line = changes[-1].lines[0]
+                return self._reason("counter", line, line=line.number, method=changes[-1].method)
+        return None
+
+    def _passed(self, step: int) -> Line | None:
+        """Return the condition that kept the state from being written in this step, as it was written before."""
+        ran = [line for number in self.calls.get(step, ()) for line in self.ran[number]]
+        for change in reversed(self.changes):
+            for line in change.lines:
+                around = [test for test in branches(line.code, line.number) if test in ran]
+                if line not in ran and around:
+                    return around[-1]
+        return None
+
+    def _reason(self, key: str, at: Line | None, **values: Any) -> Reason:
+        names = {"name": self.name, "request": self.request, **values}
+        fix = advice.FIXES["history"].get(key, "").format(**names)
+        return Reason(advice.cause(key, "history").format(**names), fix, at)
+
+
+def with_history(
+    finding: Finding,
+    subject: Subject,
+    ops: Sequence[Op],
+    size: int,
+    mismatch: Mismatch,
+    make_host: MakeHost,
+    kept: bool = False,
+) -> Finding:
+    """Return the finding with the lines that wrote its state, and with why the state is wrong if they tell.
+
+    ``kept``: a new instance with the same requests is right.
+    """
+    history = history_of(subject, ops, size, mismatch, make_host, finding.state)
+    if history is None:
+        return finding
+    finding = replace(finding, written=history.texts())
+    reason = history.kept() if kept else history.reason(mismatch.step)
+    if reason is None:
+        return finding
+    cause = "; ".join(filter(None, (finding.cause, reason.cause)))
+    return replace(finding, cause=cause, fix=reason.fix or finding.fix, location=str(reason.line or finding.location))
+
+
+def history_of(
+    subject: Subject, ops: Sequence[Op], size: int, mismatch: Mismatch, make_host: MakeHost, state: str
+) -> History | None:
+    """Return the history of the attribute of an instance that is, or holds, ``state``; None for anything else."""
+    name = state.partition("[")[0]
+    if not name:
+        return None
+    found = History(name, mismatch.request, file=sys.modules[subject.plugin.cls.__module__].__file__ or "")
+    with contextlib.suppress(PluginError), subject.as_imported():
+        host = make_host(subject, size)
+        with host.driver.watched(_Follower(found, host).around):
+            for seen in host.run(ops):
+                if seen.shows(mismatch.step, mismatch.request):
+                    break
+    return found
+
+
+class _Follower:
+    """Notes the changes that the calls of an instance make."""
+
+    def __init__(self, history: History, host: Host) -> None:
+        self.history = history
+        self.host = host
+        self.number = 0
+        self._last: dict[Keys, Any] | None = None
+        self._shared = State.of(object(), list(owners(type(host.driver.processor))))
+
+    def value(self) -> Any:
+        """Return the attribute of the instance, of its class or module, or of each request's callable."""
+        processor, (first, *fields) = self.host.driver.processor, self.history.name.split(".")
+        if first != "self" or not hasattr(processor, fields[0]):
+            owner, key = self._shared.places.get(self.history.name, (None, ""))
+            return self._of_callables() if owner is None else vars(owner).get(key)
+        for name in fields:
+            processor = getattr(processor, name, MISSING)
+        return processor
+
+    def _position(self) -> int | None:
+        """Return the request's row or slot; None if it is not in the batch."""
+        driver, request = self.host.driver, self.history.request
+        if isinstance(driver, V1Driver):
+            return next((row for row, item in enumerate(driver.batch.requests) if item.request_id == request), None)
+        return driver.slots.slot(request) if isinstance(driver, V2Driver) and request in driver.slots else None
+
+    def _of_callables(self) -> Any:
+        """Return the value of each callable's attribute or variable, by row or slot."""
+        kept = [kept for kept in vars(self.host.driver.processor).values() if isinstance(kept, dict)]
+        calls = [item for entries in kept for item in entries.items() if callable(item[1])]
+        values = {position: state_of("", call, 0).get(self.history.name) for position, call in calls}
+        self.history.per_callable = any(value is not MISSING for value in values.values())
+        return values if self.history.per_callable else MISSING
+
+    @contextlib.contextmanager
+    def around(self, method: str, args: tuple[Any, ...]) -> Iterator[None]:
+        history, step = self.history, self.host.step
+        self.number += 1
+        number = self.number
+        if (position := self._position()) is not None:
+            history.positions[step] = position
+        lines: tuple[Line, ...] = ()
+        before = parts_of(self.value())
+        history.follows |= self._last not in (None, before)
+        ran: list[Line] = []
+        if method != "apply":
+            history.calls.setdefault(step, []).append(number)
+            history.ran[number] = ran
+
+        def look() -> None:
+            nonlocal before
+            value = self.value()
+            now = parts_of(value)
+            if now != before and lines:
+                for path in _changed(before, now):
+                    text = _text(_at(value, path)) if path in now else None
+                    history.changes.append(Change(step, method, number, lines, path, text))
+                history.shared = {keys: history.shared.get(keys, (step, lines[0])) for keys in _shared_entries(value)}
+            before = now
+
+        def note(frame: FrameType, event: str, _: Any) -> None:
+            nonlocal lines
+            if event == "call":
+                return
+            look()
+            current: FrameType | None = frame if event == "line" else author_calling(frame)
+            if current is not None:
+                lines = tuple(_stack(current))
+                if event == "line":
+                    ran.append(lines[0])
+
+        try:
+            with following(note):
+                yield
+        finally:
+            look()
+            self._last = before
+
+
+def _stack(frame: FrameType | None) -> Iterator[Line]:
+    while frame is not None:
+        if is_authors(frame.f_code.co_filename):
+            yield Line(frame.f_code, frame.f_lineno)
+        frame = frame.f_back
+
+
+def _changed(before: Mapping[Keys, Any], now: Mapping[Keys, Any]) -> list[Keys]:
+    """Return the outermost parts that differ; those that are gone come first."""
+    gone = [path for path in before if path not in now]
+    other = [path for path in now if path not in before or before[path] != now[path]]
+    within = {*gone, *(path for path in other if path not in before)}
+    outermost = [path for path in [*gone, *other] if not any(path[:length] in within for length in range(len(path)))]
+    inner = {path[:length] for path in outermost for length in range(len(path))}
+    return [path for path in outermost if path not in inner]
+
+
+def _at(value: Any, path: Keys) -> Any:
+    for key in path:
+        value = getattr(value, key[1:], MISSING) if _is_field(key) else value[key]
+    return value
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, torch.Tensor | np.ndarray | np.generic) and value.ndim == 0:
+        value = value.item()
+    return f"{value:g}" if isinstance(value, float) else short_text(value)
+
+
+def _shared_entries(value: Any) -> Iterator[frozenset[Any]]:
+    """Yield the keys of entries that are one object, which can change."""
+    entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    keys: dict[int, list[Any]] = {}
+    for key, part in entries:
+        if isinstance(part, list | dict | set | torch.Tensor) or is_authors_object(part):
+            keys.setdefault(id(part), []).append(key)
+    return (frozenset(same) for same in keys.values() if len(same) > 1)
+
+
+def _is_field(key: Any) -> bool:
+    return isinstance(key, str) and key.startswith(".")
