@@ -129,6 +129,7 @@ def _evidence(finding: Finding, check: CheckResult) -> Values:
     return {
         "cause": _prose(finding.cause),
         "fix": _prose(finding.fix),
+        "written": {"lines": list(finding.written)} if finding.written else None,
         "source": _source(finding.location) if finding.location else None,
         "pictures": {"batch": batch, "logits": logits} if batch or logits else None,
         "shown": _shown(finding) if finding.steps else None,
