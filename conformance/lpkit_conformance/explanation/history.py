@@ -218,12 +218,13 @@ def with_history(
     history = history_of(subject, ops, size, mismatch, make_host, finding.state)
     if history is None:
         return finding
-    finding = replace(finding, written=history.texts())
-    reason = history.kept() if kept else history.reason(mismatch.step)
-    if reason is None:
-        return finding
-    cause = "; ".join(filter(None, (finding.cause, reason.cause)))
-    return replace(finding, cause=cause, fix=reason.fix or finding.fix, location=str(reason.line or finding.location))
+    if reason := history.kept() if kept else history.reason(mismatch.step):
+        cause = "; ".join(filter(None, (finding.cause, reason.cause)))
+        line = str(reason.line or finding.location)
+        finding = replace(finding, cause=cause, fix=reason.fix or finding.fix, location=line)
+    texts = history.texts()
+    shown = len(texts) > 1 or not any(f" line {finding.location.rpartition(':')[2]} " in text for text in texts)
+    return replace(finding, written=texts if shown else ())
 
 
 def history_of(

@@ -9,7 +9,7 @@ import gc
 import random
 import reprlib
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
@@ -245,26 +245,28 @@ def content(value: Any) -> Any:
 
 def parts_of(value: Any, path: Keys = ()) -> dict[Keys, Any]:
     """Return what is compared with a later time: of a value, and of its parts by their keys."""
+    value = content(value)
     if isinstance(value, torch.Tensor):
-        value = value.detach().cpu().numpy() if value.dtype != torch.bfloat16 else value.detach().float().cpu().numpy()
+        value = value.detach().cpu()
+        value = value.numpy() if value.dtype != torch.bfloat16 else value.float().numpy()
     if isinstance(value, np.ndarray):
         if value.ndim == 0 or len(value) > MOST_ENTRIES:
             return {path: value.tobytes()}
         rows = value.tolist() if value.ndim == 1 else [row.tobytes() for row in value]
         return {path: value.shape, **{(*path, number): row for number, row in enumerate(rows)}}
-    items: Mapping[Any, Any] = {}
-    if isinstance(value, dict) and len(value) <= MOST_ENTRIES:
-        items = value
-    elif isinstance(value, list) and len(value) <= MOST_ENTRIES and len(path) < MOST_DEPTH:
-        items = dict(enumerate(value))
-    elif is_authors_object(value):
-        items = {f".{name}": part for name, part in attributes(value)}
-    elif isinstance(value, int | float | str | bool | tuple | set | frozenset | None):
+    items: Iterable[tuple[Any, Any]] | None = None
+    if size_of(value) <= MOST_ENTRIES and len(path) < MOST_DEPTH:
+        if isinstance(value, dict):
+            items = value.items()
+        elif isinstance(value, list):
+            items = enumerate(value)
+        elif is_authors_object(value):
+            items = ((f".{name}", part) for name, part in attributes(value))
+    if items is None:
         return {path: repr(value)}
-    found: dict[Keys, Any] = {path: type(value) if items else id(value)}
-    if len(path) < MOST_DEPTH:
-        for key, part in items.items():
-            found |= parts_of(part, (*path, key))
+    found: dict[Keys, Any] = {path: type(value)}
+    for key, part in items:
+        found |= parts_of(part, (*path, key))
     return found
 
 
