@@ -51,9 +51,7 @@ class StagedOnce(ByHand):
         return super().apply(logits)
 
 
-@defect(
-    "LP213", "advances every counter in apply_staged_writes", cause="in each call of `apply_staged_writes`: it counts"
-)
+@defect("LP213", "advances every counter in apply_staged_writes", cause="each call of `apply_staged_writes`: it counts")
 class CountsFlushes(Counter):
     def add_request(self, req_idx: int, params: Any) -> bool:
         wanted = super().add_request(req_idx, params)
