@@ -129,7 +129,7 @@ class History:
         last = next(reversed(self._since), None)
         if last is None:
             return None
-        key = "advanced" if last.step > min(self.positions) else "" if self.follows else "once"
+        key = "advanced" if last.step > min(self.positions, default=0) else "" if self.follows else "once"
         return self._reason(key, last.lines[0], line=last.lines[0].number) if key else None
 
     def reason(self, last: int) -> Reason | None:
@@ -234,13 +234,18 @@ def history_of(
     name = state.partition("[")[0]
     if not name:
         return None
-    found = History(name, mismatch.request, file=sys.modules[subject.plugin.cls.__module__].__file__ or "")
-    with contextlib.suppress(PluginError), subject.as_imported():
-        host = make_host(subject, size)
-        with host.driver.watched(_Follower(found, host).around):
-            for seen in host.run(ops):
-                if seen.shows(mismatch.step, mismatch.request):
-                    break
+    found = History(
+        name, mismatch.request, file=getattr(sys.modules.get(subject.plugin.cls.__module__), "__file__", "")
+    )
+    try:
+        with contextlib.suppress(PluginError), subject.as_imported():
+            host = make_host(subject, size)
+            with host.driver.watched(_Follower(found, host).around):
+                for seen in host.run(ops):
+                    if seen.shows(mismatch.step, mismatch.request):
+                        break
+    except Exception:  # whatever the plugin's objects raise when they are looked at: a clue is being looked for
+        return None
     return found
 
 
