@@ -60,7 +60,7 @@ class Reason(NamedTuple):
 
 
 @dataclass
-class History:
+class StateHistory:
     """Changes of one attribute in a failing program.
 
     Attributes:
@@ -229,12 +229,12 @@ def with_history(
 
 def history_of(
     subject: Subject, ops: Sequence[Op], size: int, mismatch: Mismatch, make_host: MakeHost, state: str
-) -> History | None:
+) -> StateHistory | None:
     """Return the history of the attribute of an instance that is, or holds, ``state``; None for anything else."""
     name = state.partition("[")[0]
     if not name:
         return None
-    found = History(
+    found = StateHistory(
         name, mismatch.request, file=getattr(sys.modules.get(subject.plugin.cls.__module__), "__file__", "")
     )
     try:
@@ -252,7 +252,7 @@ def history_of(
 class _Follower:
     """Notes the changes that the calls of an instance make."""
 
-    def __init__(self, history: History, host: Host) -> None:
+    def __init__(self, history: StateHistory, host: Host) -> None:
         self.history = history
         self.host = host
         self.number = 0
