@@ -94,16 +94,16 @@ class LP102(Check):
             finding = findings.raised(subject.plugin.cls, error)
             summary = f"{error.method} fails for a request that does not use the plugin: it {error.summary}"
             return replace(finding, summary=summary, where={**finding.where, "extra_args": args}, cause="", fix="")
-        name, value = exceptions.tested(error) if isinstance(error, ValueError) else ("", "")
-        cause = advice.cause("default" if name else "anyone", LP102.code).format(name=name, value=value)
+        name, cause = "", exceptions.read(type(error).__name__, str(error), error)[0]
+        if isinstance(error, ValueError):
+            name, value = exceptions.tested(error)
+            cause = advice.cause("default" if name else "anyone", LP102.code).format(name=name, value=value)
         return Finding(
             "validate_params refuses a request that does not use the plugin",
             {"extra_args": args},
             "no exception",
             f"{type(error).__name__}: {error}"[:300],
-            cause=cause
-            if isinstance(error, ValueError)
-            else exceptions.read(type(error).__name__, str(error), error)[0],
+            cause=cause,
             location=calls.location_of(error),
             exception=type(error).__name__,
             state=name,

@@ -147,9 +147,9 @@ class LP602(Check):
         ]
         if changed:
             own = " and a ".join(advice.fix(name, self.code) for name in changed)
-            fix = f"draw from a {own} of your own, seeded by the request and its length, or use `lpkit.rng`"
+            general = f"draw from a {own} of your own, seeded by the request and its length, or use `lpkit.rng`"
+            fix = advice.fix("draws", *findings.readers_of(subject)) or general
             cls = subject.plugin.cls
-            fix = advice.fix("draws", *findings.readers_of(subject)) or fix
             wrote = writes.follow(cls, lambda: parts.default_host(subject, size), state, lambda host: [*host.run(ops)])
             line = str(wrote.first or "")
             how = advice.sign(self.code, line) or "drew"
