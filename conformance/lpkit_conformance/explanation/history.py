@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -17,13 +17,22 @@ import torch
 from lpkit_conformance.expectation.compare import Mismatch
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.explanation.changes import MakeHost
-from lpkit_conformance.explanation.state import MISSING, Keys, State, is_authors_object, parts_of, short_text, state_of
-from lpkit_conformance.explanation.writes import Line, author_calling, branches
+from lpkit_conformance.explanation.state import (
+    MISSING,
+    Keys,
+    Parts,
+    State,
+    is_authors_object,
+    parts_of,
+    short_text,
+    state_of,
+)
+from lpkit_conformance.explanation.writes import Line, author_calling, branches, watching
 from lpkit_conformance.hosts import PluginError
 from lpkit_conformance.hosts.base import Host
 from lpkit_conformance.hosts.v1 import V1Driver
 from lpkit_conformance.hosts.v2 import V2Driver
-from lpkit_conformance.instruments.author_lines import following, is_authors
+from lpkit_conformance.instruments.author_lines import is_authors
 from lpkit_conformance.instruments.module_state import owners
 from lpkit_conformance.programs.generate import Op
 from lpkit_conformance.results import Finding
@@ -256,7 +265,7 @@ class _Follower:
         self.history = history
         self.host = host
         self.number = 0
-        self._last: dict[Keys, Any] | None = None
+        self._last: Parts | None = None
         self._shared = State.of(object(), list(owners(type(host.driver.processor))))
 
     def value(self) -> Any:
@@ -292,41 +301,32 @@ class _Follower:
         if (position := self._position()) is not None:
             history.positions[step] = position
         lines: tuple[Line, ...] = ()
-        before = parts_of(self.value())
-        history.follows |= self._last not in (None, before)
+        history.follows |= self._last not in (None, parts_of(self.value()))
         ran: list[Line] = []
         if method != "apply":
             history.calls.setdefault(step, []).append(number)
             history.ran[number] = ran
 
-        def look() -> None:
-            nonlocal before
-            value = self.value()
-            now = parts_of(value)
-            if now != before and lines:
+        def changed(value: Any, before: Parts, now: Parts) -> None:
+            if lines:
                 for path in _changed(before, now):
                     text = _text(_at(value, path)) if path in now else None
                     history.changes.append(Change(step, method, number, lines, path, text))
                 history.shared = {keys: history.shared.get(keys, (step, lines[0])) for keys in _shared_entries(value)}
-            before = now
 
-        def note(frame: FrameType, event: str, _: Any) -> None:
+        def note(frame: FrameType, event: str) -> None:
             nonlocal lines
-            if event == "call":
-                return
-            look()
             current: FrameType | None = frame if event == "line" else author_calling(frame)
-            if current is not None:
+            if event != "call" and current is not None:
                 lines = tuple(_stack(current))
                 if event == "line":
                     ran.append(lines[0])
 
         try:
-            with following(note):
+            with watching(self.value, changed, note):
                 yield
         finally:
-            look()
-            self._last = before
+            self._last = parts_of(self.value())
 
 
 def _stack(frame: FrameType | None) -> Iterator[Line]:
@@ -336,7 +336,7 @@ def _stack(frame: FrameType | None) -> Iterator[Line]:
         frame = frame.f_back
 
 
-def _changed(before: Mapping[Keys, Any], now: Mapping[Keys, Any]) -> list[Keys]:
+def _changed(before: Parts, now: Parts) -> list[Keys]:
     """Return the outermost parts that differ; those that are gone come first."""
     gone = [path for path in before if path not in now]
     other = [path for path in now if path not in before or before[path] != now[path]]

@@ -46,6 +46,8 @@ MOST_DEPTH, MOST_ENTRIES = 3, 4096
 Keys = tuple[Any, ...]
 """Keys from a container to one of its parts; a field of an object is ``.name``."""
 
+Parts = dict[Keys, Any]
+"""What can be compared of a value's parts, by their keys."""
 
 GENERATORS = (random.Random, torch.Generator)
 
@@ -227,8 +229,7 @@ def _copied(value: Any, whole: bool = True) -> Any:
         return value.clone()
     if isinstance(value, dict | list | set | np.ndarray):
         return value.copy()
-    file = getattr(sys.modules.get(type(value).__module__), "__file__", None)
-    if whole and file and hasattr(value, "__dict__") and is_authors(file):
+    if whole and hasattr(value, "__dict__") and is_authors_object(value):
         with contextlib.suppress(Exception):  # an object that cannot be copied
             twin = copy.copy(value)
             vars(twin).update({name: _copied(part, whole=False) for name, part in vars(value).items()})
@@ -243,7 +244,7 @@ def content(value: Any) -> Any:
     return value
 
 
-def parts_of(value: Any, path: Keys = ()) -> dict[Keys, Any]:
+def parts_of(value: Any, path: Keys = ()) -> Parts:
     """Return what is compared with a later time: of a value, and of its parts by their keys."""
     value = content(value)
     if isinstance(value, torch.Tensor):
@@ -264,7 +265,7 @@ def parts_of(value: Any, path: Keys = ()) -> dict[Keys, Any]:
             items = ((f".{name}", part) for name, part in attributes(value))
     if items is None:
         return {path: repr(value)}
-    found: dict[Keys, Any] = {path: type(value)}
+    found: Parts = {path: type(value)}
     for key, part in items:
         found |= parts_of(part, (*path, key))
     return found

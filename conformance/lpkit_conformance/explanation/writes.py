@@ -12,7 +12,7 @@ from types import CodeType, FrameType, FunctionType
 from typing import Any, NamedTuple
 
 from lpkit_conformance.explanation.exceptions import parsed
-from lpkit_conformance.explanation.state import MISSING, parts_of
+from lpkit_conformance.explanation.state import MISSING, Parts, parts_of
 from lpkit_conformance.hosts import PluginError
 from lpkit_conformance.hosts.base import Host
 from lpkit_conformance.instruments.author_lines import following, is_authors, syntax_of
@@ -106,21 +106,16 @@ class Writes:
         if entering := self._enters(method, args):
             self._former = self.last or self._former
             self.first, self.last, self.reported, self._entered = None, None, None, []
-        before, reports = parts_of(value()), method != "apply"
+        reports = method != "apply"
 
-        def look() -> None:
-            nonlocal before
-            kept = value()
-            now = parts_of(kept)
-            if now != before and self.ran is not None:
+        def changed(kept: Any, before: Parts, now: Parts) -> None:
+            if self.ran is not None:
                 wrote = self.ran if self._named.search(self.ran.text) else self._stored or self.ran
                 self.first, self.last = self.first or wrote, wrote
                 self._stored = self._stored if kept is MISSING else None  # the value in its place was stored already
-            before = now
 
-        def note(frame: FrameType, event: str, _: Any) -> None:
+        def note(frame: FrameType, event: str) -> None:
             nonlocal reports
-            look()
             if event == "line":
                 line = Line(frame.f_code, frame.f_lineno)
                 if line == self._until:
@@ -134,11 +129,8 @@ class Writes:
             elif event == "return" and (caller := author_calling(frame)):
                 self.ran = self._line_of(caller)
 
-        try:
-            with following(note):
-                yield
-        finally:
-            look()
+        with watching(value, changed, note):
+            yield
 
     def _line_of(self, frame: FrameType) -> Line:
         """Return a frame's line; for a helper of a base class, the line of the class that calls it.
@@ -210,6 +202,37 @@ class Writes:
             before = [line for line in ran if writes and line.number < writes[0].number and not self._moves]
             passed += [max(before, key=lambda line: line.number)] if before else ran[-1:] if writes else []
         return next(iter(passed or naming[::-1]), None)
+
+
+@contextlib.contextmanager
+def watching(
+    value: Callable[[], Any], changed: Callable[[Any, Parts, Parts], None], note: Callable[[FrameType, str], None]
+) -> Iterator[None]:
+    """Compare a value at each event in the author's functions, and at the end.
+
+    Args:
+        value: returns the value as it is at any time.
+        changed: gets a value that is not as at the event before, with its parts then and now.
+        note: gets each event, behind the comparison: it belongs to the lines before.
+    """
+    before = parts_of(value())
+
+    def look() -> None:
+        nonlocal before
+        kept = value()
+        then, before = before, parts_of(kept)
+        if before != then:
+            changed(kept, then, before)
+
+    def compare_and_note(frame: FrameType, event: str, _: Any) -> None:
+        look()
+        note(frame, event)
+
+    try:
+        with following(compare_and_note):
+            yield
+    finally:
+        look()
 
 
 def author_calling(frame: FrameType) -> FrameType | None:
