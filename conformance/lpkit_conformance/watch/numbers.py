@@ -11,7 +11,7 @@ MOST_VIOLATIONS = 100
 """Violations per process that are kept with their evidence; later ones are only counted."""
 
 Numbers = Mapping[str, Mapping[str, Any]]
-"""By process id, the result of :meth:`ProcessCounts.as_json`."""
+"""By process (``process_name``), the result of :meth:`ProcessCounts.as_json` of an engine."""
 
 
 @dataclass

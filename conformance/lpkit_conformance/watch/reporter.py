@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import itertools
 import logging
-import os
 import queue
 import re
 import threading
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from lpkit_conformance.traces import Trace, TraceError, dumps
 from lpkit_conformance.watch.numbers import STALL, ProcessCounts, Violation, summary
-from lpkit_conformance.watch.run_directory import used, write, write_numbers
+from lpkit_conformance.watch.run_directory import process_name, used, write, write_numbers
 from lpkit_conformance.watch.settings import WatchSettings
 
 # A child of vLLM's logger, whose handlers show its lines.
@@ -24,9 +24,12 @@ logger = logging.getLogger("vllm.lpkit.watch")
 WAITING = 64
 """Violations that may wait to be written; further ones are only counted."""
 
+_ENGINES = itertools.count()
+"""A process may build one engine after another, and each has a thread that writes."""
+
 
 class Reporter:
-    """Writes what a process counted; without a folder, only to the log."""
+    """Writes what an engine's processors did; without a folder, only to the log."""
 
     def __init__(self, settings: WatchSettings, counts: ProcessCounts, folder: Path | None) -> None:
         self._settings, self._counts, self._folder = settings, counts, folder
@@ -36,6 +39,7 @@ class Reporter:
         self._warned = False
         self._sampled = 0, 0.0  # sampled steps, and step time when their number last changed
         self._written = 0
+        self._engine = next(_ENGINES)
 
     def start(self) -> None:
         """Start the thread, once."""
@@ -108,7 +112,7 @@ class Reporter:
         if self._folder is None:
             return
         try:
-            write_numbers(self._folder, self._counts.as_json())
+            write_numbers(self._folder, self._counts.as_json(), self._engine)
         except OSError as error:
             self._failed(f"{self._folder} cannot be written: {error}")
 
@@ -119,7 +123,7 @@ class Reporter:
                 raise TraceError(f"{folder} has no room: the limit is {self._settings.max_bytes} bytes")
             self._written += 1
             name = re.sub(r"[^\w.-]+", "_", f"{violation.kind}-{violation.processor}")[-120:]
-            file = folder / f"{name}-{os.getpid()}-{self._written}.jsonl"
+            file = folder / f"{name}-{process_name(self._engine)}-{self._written}.jsonl"
             write(file, text)
             violation.trace = str(file)
             self._counts.traces += 1

@@ -86,13 +86,18 @@ def write(file: Path, text: str) -> None:
         raise
 
 
-def write_numbers(path: Path, numbers: dict[str, Any]) -> None:
-    """Write this process's numbers. Raises OSError."""
-    write(path / f"process-{os.getpid()}.json", json.dumps(numbers))
+def process_name(engine: int) -> str:
+    """Return this process's id, with the number of an engine behind it unless it is the process's first."""
+    return f"{os.getpid()}.{engine}" if engine else str(os.getpid())
+
+
+def write_numbers(path: Path, numbers: dict[str, Any], engine: int = 0) -> None:
+    """Write the numbers of an engine of this process. Raises OSError."""
+    write(path / f"process-{process_name(engine)}.json", json.dumps(numbers))
 
 
 def read_numbers(path: Path) -> dict[str, dict[str, Any]]:
-    """Return the numbers of every process of a run, by process id, without files that cannot be read."""
+    """Return the numbers of every engine of a run, by :func:`process_name`, without files that cannot be read."""
     numbers = {}
     for file in sorted(path.glob("process-*.json")):
         with contextlib.suppress(OSError, ValueError):

@@ -316,3 +316,12 @@ def test_the_numbers_of_the_process_are_in_its_file(tmp_path: Path) -> None:
     until(lambda: [found for found in read_numbers(tmp_path).values() if found["steps"] == watched.tally.steps])
     (numbers,) = read_numbers(tmp_path).values()
     assert numbers["processors"][f"{__name__}:Ban"]["violations"] == {}
+
+
+def test_two_engines_of_one_process_do_not_overwrite_each_others_numbers_and_traces(tmp_path: Path) -> None:
+    pair = [make(Nan, "v1", WatchSettings(budget=1.0, traces=1), tmp_path) for _ in range(2)]
+    for watched in pair:
+        watched.run(ON)
+        until(lambda watched=watched: watched.tally.violations)
+    assert len({watched.tally.violations[0].trace for watched in pair}) == 2
+    until(lambda: len(read_numbers(tmp_path)) == 2)
