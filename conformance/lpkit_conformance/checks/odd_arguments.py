@@ -22,8 +22,10 @@ from lpkit_conformance.expectation.compare import first_difference
 from lpkit_conformance.expectation.solo import solo_runs
 from lpkit_conformance.hosts import Driver, PluginError, drive
 from lpkit_conformance.hosts.requests import ActiveRequest, make_active
+from lpkit_conformance.processes.pulse import GIVEN
 from lpkit_conformance.programs.generate import Arrive
 from lpkit_conformance.settings.cases import WatchedArgs, make_params
+from lpkit_conformance.subject.calls import calling
 from lpkit_conformance.subject.memo import fact
 from lpkit_conformance.subject.subject import Subject
 from lpkit_conformance.vllm_api.tokenizer import SPECIAL
@@ -315,12 +317,15 @@ class _Table:
                 served.changed = before
 
     def _serve(self, served: Served) -> None:
+        calling.given = GIVEN + served.argument
         try:
             with watched() as declined:
                 self._step_through(served)
             served.declined = next(iter(declined), None)
         except PluginError as error:
             served.error = error
+        finally:
+            calling.given = ""
         if served.error or served.disturbed:
             self._driver = None
 

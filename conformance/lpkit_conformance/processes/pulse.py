@@ -18,8 +18,11 @@ from pathlib import Path
 from typing import Any
 
 FILE = "pulse"
-SIZE = 128
+SIZE = 512
 COUNT = struct.Struct("<Q")
+
+GIVEN = " with "
+"""Between a method's name and what it is given, in the name of a call."""
 
 IMPORTS_COUNT = 4
 """Number of time limits for which imports within one call count as signs of life: an endless loop may import, too."""

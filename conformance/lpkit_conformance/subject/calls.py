@@ -80,18 +80,21 @@ class calling:  # noqa: N801 - read as a word, like those of contextlib
 
     Attributes:
         follow: traces every call while it is set.
+        given: what the plugin gets, to follow the method's name if the call does not return.
     """
 
     follow: ClassVar[Follow | None] = None
+    given: ClassVar[str] = ""
 
     def __init__(self, method: str, as_engine: bool = False) -> None:
         self._method, self._outer = method, ""
         self._mode = torch.inference_mode() if as_engine and not torch.is_inference_mode_enabled() else None
 
     def __enter__(self) -> None:
-        if label := pulse.hung(self._method):
+        name = self._method + calling.given
+        if label := pulse.hung(name):
             raise Blocked(label)
-        self._outer = pulse.call(self._method)
+        self._outer = pulse.call(name)
         if self._mode is not None:
             self._mode.__enter__()
         if calling.follow is not None:

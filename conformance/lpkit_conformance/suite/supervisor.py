@@ -11,6 +11,7 @@ from lpkit_conformance.checks.catalogue import by_code, inactive, one_report_eac
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.instruments.author_lines import location_in
 from lpkit_conformance.processes.codec import decode, encode
+from lpkit_conformance.processes.pulse import GIVEN
 from lpkit_conformance.processes.supervise import ONE_THREAD, Child, Event, Lost
 from lpkit_conformance.results import BAD, NEEDS, CheckResult, Finding, TargetResult
 from lpkit_conformance.settings.cases import FOREIGN_ARGS, Requests
@@ -201,15 +202,21 @@ class _Supervision:
             self._add(CheckResult(*_parts(label), "blocked", NEEDS + self.lost[root]))
             return
         self.lost[root] = label
+        rule = by_code()[label[:5]]
+        method, _, argument = loss.calls.partition(GIVEN)
+        known = "given" if argument else loss.kind
+        refused = {"needs": rule.option} if argument and rule.option else {}
+        fix = "see the line below" if location and known == "exit" else advice.fix(known, "loss")
         finding = Finding(
             f"{loss.what}, {'during the check' if self.agenda.requires else 'while the plugin was loaded'}",
-            expected=EXPECTED[loss.kind],
-            got=got,
-            cause=advice.cause(loss.kind, "loss"),
-            fix="see the line below" if location and loss.kind == "exit" else advice.fix(loss.kind, "loss"),
+            {"method": method, "argument": argument, **refused} if argument else {},
+            EXPECTED[loss.kind],
+            got,
+            cause=advice.cause(known, "loss"),
+            fix=rule.sections()["fix"] if refused else fix,
             location=location,
         )
-        self._add(CheckResult(*_parts(label), "failed", finding.summary, finding))
+        self._add(CheckResult(*_parts(label), "advice" if refused else "failed", finding.summary, finding))
 
 
 def _parts(label: str) -> tuple[str, str, str]:

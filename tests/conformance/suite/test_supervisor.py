@@ -135,6 +135,23 @@ def test_a_check_that_breaks_the_gpu_fails_and_the_others_get_a_process_with_a_g
     assert result.error == ""
 
 
+@pytest.mark.parametrize(
+    ("name", "label", "status"),
+    [("WaitsAsLongAsAsked", "LP114[v1]", "advice"), ("AcceptsLongWaits", "LP104[v1]", "failed")],
+)
+def test_a_value_that_keeps_a_call_busy_is_named_and_blocks_no_other_calls(name, label, status) -> None:
+    result = check_target(f"{HOSTILE}:{name}", replace(PLAN, select=("LP1",)), [], limit=LIMIT)
+    found = {check.label: check for check in result.checks}
+    assert (found[label].status, found[label].message) == (
+        status,
+        f"update_state with bias=1e+30 {HUNG}during the check",
+    )
+    finding = found[label].finding
+    assert finding.where["argument"] == "bias=1e+30" and "it is this value" in finding.cause
+    assert finding.location.rpartition(":")[0] == str(HOSTILE)
+    assert found["LP108[v1]"].status == "passed"
+
+
 def test_a_run_ends_at_the_second_hang() -> None:
     result = check_target(f"{HOSTILE}:HangsOnBoth", replace(PLAN, select=("LP1",)), [], limit=LIMIT)
     assert {check.message for check in result.checks if check.status == "failed"} == {

@@ -98,6 +98,29 @@ class HangsOnBoth(HangsInUpdates, v2.LogitsProcessor):
         time.sleep(300)
 
 
+class WaitsAsLongAsAsked(Good):
+    """Waits for ever once a huge argument arrives, which validation refuses."""
+
+    most = 1000.0
+
+    @classmethod
+    def validate_params(cls, params):
+        bias = (params.extra_args or {}).get("bias", 0.0)
+        if type(bias) is not float or not -cls.most <= bias <= cls.most:
+            raise ValueError("bias is a number up to the limit")
+
+    def update_state(self, batch_update):
+        for _, params, _, _ in batch_update.added if batch_update else ():
+            bias = (params.extra_args or {}).get("bias")
+            while type(bias) is float and bias > 1000.0:
+                time.sleep(0.01)  # here
+        super().update_state(batch_update)
+
+
+class AcceptsLongWaits(WaitsAsLongAsAsked):
+    most = 1e300
+
+
 class Slow(Good):
     """Slow in each call; a whole check takes longer than the time limit of a call."""
 
