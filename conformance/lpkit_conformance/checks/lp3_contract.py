@@ -16,6 +16,7 @@ from lpkit_conformance.checks.lazily import (
     calls,
     compare,
     culprit,
+    dropped,
     findings,
     parts,
     solo,
@@ -80,8 +81,10 @@ class LP301(Check):
 
     It returns a tensor with the shape, dtype and device of its input: the same tensor, or a new tensor. Each row has
     memory of its own, in order (a stride of 1): the sampler's kernels read a transposed or expanded tensor wrongly.
+    If no given case changes a logit, no line computes new logits that nothing reads.
 
-    Why: None, half precision or fewer rows fail the step and stop the engine for everyone.
+    Why: None, half precision or fewer rows fail the step and stop the engine for everyone. A copy that is changed and
+    then dropped has no effect.
 
     Fix: end ``apply`` with ``return logits``.
     """
@@ -91,6 +94,23 @@ class LP301(Check):
 
     def run(self, subject: Subject) -> str | None:
         host_after(subject, everyday().ops)  # early returns are easily forgotten
+        found = acting.activity(subject)
+        if not found.acts and not found.raises:
+            standing = stand.stand_after(subject, stand.arrivals(subject.variants))
+            with dropped.NoteDropped(standing.logits) as notes:
+                standing.again(standing.logits)
+            others = (subject.having(case=case) for case in subject.setup.others)
+            if notes.line and not any(acting.activity(other).acts for other in others):
+                made = "held" if notes.holder.isidentifier() else "made"
+                raise Failed(
+                    "no case changes a logit, though `apply` computes new ones",
+                    {"method": "apply"},
+                    "other logits for a request of the cases",
+                    "the same logits in all runs",
+                    cause=advice.cause(made, self.code).format(name=notes.holder),
+                    fix=advice.fix(made, self.code).format(name=notes.holder),
+                    location=notes.line,
+                )
         return None
 
 

@@ -10,7 +10,7 @@ from lpkit import v2
 
 from zoo.bases import Boost, Dense
 from zoo.correct.v1 import Bias
-from zoo.registry import defect
+from zoo.registry import defect, sound
 
 
 @defect("LP301", "returns a transposed tensor", fix=".contiguous()")
@@ -47,3 +47,56 @@ class HalfPrecision(Dense):
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
         result = super().process(logits, rows)
         return result.half() if rows.whole and rows.n > 1 else result
+
+
+@defect(
+    "LP301",
+    "divides a copy of its rows in place",
+    line="block = ",
+    cause="`block` is a tensor of its own",
+    fix="`block`",
+)
+class ChangesACopy(Bias):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        block = logits[list(self.rows)]
+        block.div_(2.0)
+        return logits
+
+
+@defect("LP301", "indexes twice", line="[:, 5] +=", cause="`logits[list(self.rows)]` makes a new tensor")
+class IndexesTwice(Bias):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        logits[list(self.rows)][:, 5] += 2.0
+        return logits
+
+
+@defect("LP301", "drops the result of a method", line=".mul(", cause="`logits[row].mul(bias)` makes a new tensor")
+class DropsTheResult(Bias):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (_, bias) in self.rows.items():
+            logits[row].mul(bias)
+        return logits
+
+
+@defect("LP301", "gives the name of a row to a new tensor", line="mine + ", cause="`mine` is a tensor of its own")
+class RebindsTheRow(Bias):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (_, bias) in self.rows.items():
+            mine = logits[row]
+            mine = mine + bias
+        return logits
+
+
+@sound("computes a copy in each step, and uses it after more tokens than the cases have")
+class UsesItsCopyLate(Bias):
+    late = False
+
+    def halved(self, logits: torch.Tensor) -> torch.Tensor:
+        return logits / 2.0
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        block = self.halved(logits)
+        for row in self.rows:
+            block[row, 5] += 1.0
+            logits[row] = block[row] if self.late else logits[row]
+        return logits
