@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 _IN_NO_VOCABULARY = "\U0010ffff"  # never assigned to a character
+_REMEMBERED = 4096
+_SHORT = 64
+"""Characters. The ids of shorter texts are remembered: each form of a word is encoded behind the same few texts."""
 
 
 class Encoder:
@@ -18,16 +21,22 @@ class Encoder:
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
+        self._ids: dict[str, tuple[int, ...]] = {}
         self.special = _special(tokenizer)
         self.unknown = _unknown(tokenizer)
 
     def encode(self, text: str) -> tuple[int, ...]:
         """Return the ids of a text, without special tokens around it."""
+        if text in self._ids:
+            return self._ids[text]
         try:
             encoded = self._tokenizer.encode(text, add_special_tokens=False)
         except (TypeError, UnicodeError):
             raise ValueError(f"{text!r} is not text that can be encoded") from None
-        return tuple(getattr(encoded, "ids", encoded))  # the tokenizers library returns an object
+        ids = tuple(getattr(encoded, "ids", encoded))  # the tokenizers library returns an object
+        if len(text) <= _SHORT and len(self._ids) < _REMEMBERED:
+            self._ids[text] = ids
+        return ids
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Encoder) and self._tokenizer is other._tokenizer
