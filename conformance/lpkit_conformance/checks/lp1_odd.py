@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import ast
+import contextlib
 import math
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from types import FrameType
+from typing import Any
 
 from lpkit_conformance.checks.base import STATE, Check
 from lpkit_conformance.checks.lazily import (
     Subject,
     declined,
     findings,
+    np,
     odd_arguments,
     parts,
     requests,
@@ -23,7 +29,7 @@ from lpkit_conformance.checks.lazily import (
 from lpkit_conformance.checks.lp1_parameters import serve
 from lpkit_conformance.discovery.releases import NO_PROMPT_IDS_SINCE, VALIDATED_SINCE, is_before
 from lpkit_conformance.explanation import advice, exceptions
-from lpkit_conformance.instruments.author_lines import location_of
+from lpkit_conformance.instruments import author_lines
 from lpkit_conformance.programs.generate import Arrive
 from lpkit_conformance.results import Failed, Skipped
 from lpkit_conformance.settings.cases import Case
@@ -207,7 +213,9 @@ def _declined(subject: Subject, kind: str, error: BaseException, fix: str = "") 
         raised,
         cause=cause or "lpkit logs the exception and serves the request without the plugin",
         fix=fix or known,
-        location=location_of(error) or _column(subject, str(error)) or findings.own_line(subject.plugin.cls, "Params"),
+        location=author_lines.location_of(error)
+        or _column(subject, str(error))
+        or findings.own_line(subject.plugin.cls, "Params"),
     )
 
 
@@ -257,7 +265,8 @@ class LP115(Check):
     """Token 0 is a token like any other.
 
     If the tokens 1 and 2 are treated as an argument names them, token 0 is treated in this way where it is named, or
-    `validate_params` refuses it. Advice, unless a case that you give names token 0.
+    `validate_params` refuses it. Advice, unless a case that you give names token 0. No token is treated as named
+    because shorter lists are filled up with it: this fails.
 
     Why: ``if token:`` and ``args.get("token") or default`` take token 0 for a missing argument, and the request is
     served as if it did not use the plugin. In many vocabularies, token 0 is a word, ``!``, or the end of the text.
@@ -277,21 +286,85 @@ class LP115(Check):
             if first[1] == first[2] or not torch.equal(_swapped(first, 1, 2), second):
                 continue
             judged += 1
-            if not torch.equal(_swapped(first, 0, 1), zero):
+            _not_filled_up(subject, named[2], (first == first[1]) & (second == second[2]))
+            if first[0] != first[1] and not torch.equal(_swapped(first, 0, 1), zero):
                 told = "changed" if first[1] else "left alone"
+                line = _answered_otherwise(subject, *named[:2])
                 given = [*map(partial(_names_zero, named[0].argument), (subject.setup.case, *subject.setup.others))]
                 raise Failed(
                     f"with {named[0].argument} 0, token 0 is not treated as token 1 is with 1",
                     {"argument": named[0].argument, "token id": "0"},
                     f"token 0 is {told}, as the tokens 1 and 2 are if they are named",
                     f"{int(zero.sum())} tokens are changed, {int(first.sum())} for token 1",
-                    cause="0 is false in a condition, so token 0 counts as a missing argument",
-                    location=_answered_otherwise(subject, *named[:2]),
+                    cause=advice.cause("false", self.code) if _is_condition(line) else "",
+                    location=line,
                     advice=False if any(given) else None,
                 )
         if not judged:
             raise Skipped("no argument names a token that is changed at once")
         return f"{judged} arguments"
+
+
+def _not_filled_up(subject: Subject, served: odd_arguments.Served, likewise: torch.Tensor) -> None:
+    """Fail a plugin that fills up lists with the id of a token: beside the longest accepted list it spares the token.
+
+    ``likewise``: the tokens that are treated as if ``served``, a list of one token, had named them.
+    """
+    if not likewise.any() or not isinstance((served.params.extra_args or {})[served.argument], list):
+        return
+    longest, most = odd_arguments.longest_named(subject, served.argument)
+    if longest.error or not longest.rows:
+        return
+    changed = longest.rows[0][0] != longest.rows[0][1]
+    likewise &= changed != changed[1]
+    likewise[1 : most + 1] = False
+    if likewise.any():
+        token = int(likewise.to(torch.int8).argmax())
+        name, line = _filled_with(subject, served, {token, token - subject.setup.vocab_size})
+        raise Failed(
+            f"token {token} is treated as if {served.argument} had named it",
+            {"argument": f"{served.argument}=[2]", "token id": str(token)},
+            f"token {token} is {'left alone' if changed[1] else 'changed'}, as beside {most} other tokens",
+            f"it is {'changed' if changed[1] else 'left alone'}, as token 2 is",
+            cause=advice.cause("filled", LP115.code).format(
+                name=f"`{name}`" if name else "what the line returns", token=token, most=most
+            ),
+            fix=advice.fix("filled", LP115.code),
+            location=line,
+            advice=False,
+        )
+
+
+def _filled_with(subject: Subject, served: odd_arguments.Served, fillers: set[int]) -> tuple[str, str]:
+    """Return the name of what holds the list and fillers behind it, and ``file:line`` of what fills it up."""
+    found: list[tuple[str, str, int]] = []
+    ran: dict[FrameType, int] = {}
+
+    def note(frame: FrameType, _: str, returned: Any) -> None:
+        kept = getattr(frame.f_locals.get("self"), "__dict__", {})
+        values = {**frame.f_locals, **{f"self.{name}": value for name, value in kept.items()}, "": returned}
+        names = [name for name, value in values.items() if not found and _begins(value, fillers)]
+        found.extend((name, frame.f_code.co_filename, ran[frame]) for name in names if frame in ran)
+        ran[frame] = frame.f_lineno
+
+    with author_lines.following(note):
+        serve(subject, served.params)
+    if not found:
+        return "", ""
+    name, file, line = found[0]
+    fills = re.compile(rf"{re.escape(name)}(\[.*\])? = (-?\d+$|.*(zeros|full|ones)\b)")
+    writes = [node for node in ast.walk(author_lines.syntax_of(file)) if isinstance(node, ast.Assign)]
+    lines = [node.lineno for node in writes if node.lineno <= line and fills.match(ast.unparse(node))]
+    return name, f"{file}:{max(lines, default=line)}"
+
+
+def _begins(value: Any, fillers: set[int]) -> bool:
+    """Return True for numbers, or rows of numbers, that are token 2 and fillers."""
+    if isinstance(value, torch.Tensor | np.ndarray) and value.ndim and value.size and "int" in str(value.dtype):
+        rows = value.reshape(-1, value.shape[-1]).tolist()
+    else:
+        rows = [value] if isinstance(value, list | tuple) else []
+    return any(len(row) > 1 and row[0] == 2 and fillers.issuperset(row[1:]) for row in rows)
 
 
 def _answered_otherwise(subject: Subject, *named: odd_arguments.Served) -> str:
@@ -302,6 +375,14 @@ def _answered_otherwise(subject: Subject, *named: odd_arguments.Served) -> str:
             serve(subject, served.params)
         ran.append(seen)
     return trails.parting(*ran)[1]
+
+
+def _is_condition(line: str) -> bool:
+    file, _, number = line.rpartition(":")
+    with contextlib.suppress(SyntaxError):
+        nodes = ast.walk(exceptions.parsed(file, int(number or 0)))
+        return any(isinstance(node, ast.If | ast.IfExp | ast.BoolOp | ast.While) for node in nodes)
+    return False
 
 
 def _names_zero(key: str, case: Case) -> bool:

@@ -289,6 +289,18 @@ def tokens_named(subject: Subject) -> tuple[tuple[Served, ...], ...]:
     return tuple(asked)
 
 
+def longest_named(subject: Subject, key: str) -> tuple[Served, int]:
+    """Serve a request whose argument names as many tokens as it may, from token 1 on; return their number, too."""
+
+    def params(size: int) -> SamplingParams:
+        return _params(subject, key, [*range(1, size + 1)])
+
+    most = _last(1, 1, lambda size: size < subject.setup.vocab_size and subject.plugin.accepts(params(size)))
+    served = Served(key, params(most))
+    _Table(subject).serve([served])
+    return served, most
+
+
 @fact
 def _answers(subject: Subject) -> tuple[tuple[str, SamplingParams, BaseException | None], ...]:
     """Ask about every odd request in a process without an instance, such as a front end."""

@@ -7,7 +7,7 @@ from typing import Any
 import lpkit
 import torch
 
-from zoo.arguments import token
+from zoo.arguments import token, tokens
 from zoo.correct.portable import PortableBias
 from zoo.correct.v1 import V1Base
 from zoo.registry import defect, sound
@@ -68,4 +68,57 @@ class KeepsTheBest(BansNoTokenZero):
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         for row, kept in self.rows.items():
             logits[row, logits[row] < logits[row].topk(kept).values[-1]] = -torch.inf
+        return logits
+
+
+class BansAList(V1Base):
+    CASE = {"extra_args": {"banned": [7, 9]}}
+
+    @classmethod
+    def read(cls, params: Any) -> Any:
+        banned = tokens(params, "banned")
+        if banned and len(banned) > 8:
+            raise ValueError("banned must have at most 8 tokens")
+        return banned
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.lists = torch.zeros(self.max_num_seqs, 8, dtype=torch.int64, device=self.device)
+
+    def listed(self, row: int) -> torch.Tensor:
+        return self.lists[row]
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, banned in self.rows.items():
+            self.lists[row] = 0
+            self.lists[row, : len(banned)] = torch.tensor(banned, device=self.device)
+            logits[row, self.listed(row)] -= 20.0
+        return logits
+
+
+@defect(
+    "LP115", "fills up its lists with 0", cause="`self.lists` is filled up", line="self.lists[row] = 0", advice="filled"
+)
+class FillsUpWithZero(BansAList):
+    pass
+
+
+@defect("LP115", "fills up its lists with -1, which as an index is the last token", line="[-1] *", cause="token 511")
+class FillsUpWithTheLast(BansAList):
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        banned = self.read(params)
+        return None if banned is None else banned + [-1] * (8 - len(banned))
+
+
+@sound("fills up its lists with 0, and takes as many as it has")
+class CountsItsLists(BansAList):
+    def listed(self, row: int) -> torch.Tensor:
+        return self.lists[row, : len(self.rows[row])]
+
+
+@sound("bans token 0, too, whatever it is given")
+class BansTheFirst(CountsItsLists):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        logits = super().apply(logits)
+        logits[list(self.rows), 0] = -torch.inf
         return logits
