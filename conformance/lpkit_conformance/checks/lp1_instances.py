@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 from lpkit.loading import CONSTRUCTORS
 
@@ -23,6 +25,7 @@ from lpkit_conformance.checks.lazily import (
     torch,
     trails,
     verify,
+    writes,
 )
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.programs.generate import Arrive, Op, Step
@@ -130,23 +133,46 @@ class LP108(Check):
 
 
 def _sharing(subject: Subject, finding: Finding) -> Finding:
-    """Return the finding with what an instance changes in its class or modules, and where that is declared."""
-    with subject.as_imported():
-        host, owners = parts.default_host(subject, 8), list(module_state.owners(subject.plugin.cls))
-        held = state.State.of(host.processor, owners).copied()
+    """Return the finding with what an instance changes in its class or modules, and where that is declared.
+
+    Of what stands in a table, such as a preset, it is the line that changes it.
+    """
+
+    def play(host: Host) -> None:
         with suppress(calls.PluginError):
             list(host.run((*mixed_arrivals(4), Step(2))))
+
+    with subject.as_imported():
+        host, owners = parts.default_host(subject, 8), list(module_state.owners(subject.plugin.cls))
         now = state.State.of(host.processor, owners)
-        for name, (owner, key) in held.places.items():
-            if not isinstance(owner, dict) and not state.same(held.get(name), now.get(name)):
-                kind = state.kind_of(owner, key)
-                of, fix = name, advice.fix(kind, "LP108")
-                if kind == "default":
-                    name = state.changed_default(vars(owner)[key], held.get(name), now.get(name))
-                cause = advice.cause(kind, "LP108").format(name=name, of=of)
-                line = findings.declaration(owner, key) or finding.location
-                return replace(finding, state=name, location=line, cause=cause, fix=fix)
+        then = now.copied()
+        held = {name: _deep(then.get(name)) for name, (owner, _) in now.places.items() if not isinstance(owner, dict)}
+        play(host)
+        for name, before in held.items():
+            after = now.get(name)
+            if state.same(before, after):
+                continue
+            owner, key = now.places[name]
+            kind, of, line = state.kind_of(owner, key), name, findings.declaration(owner, key)
+            if kind == "default":
+                name = state.changed_default(vars(owner)[key], before, after)
+            elif isinstance(before, dict) and isinstance(after, dict) and before.keys() == after.keys():
+                entry = next(entry for entry in before if not state.same(before[entry], after[entry]))
+                if isinstance(after[entry], list | dict | set):
+                    subject.plugin.restore_modules()
+                    made = partial(parts.default_host, subject, 8)
+                    line = str(writes.follow(subject.plugin.cls, made, partial(now.get, of), play).last or line)
+                    kind, name = "entry", f"{name}[{entry!r}]"
+            cause, fix = (text(kind, "LP108").format(name=name, of=of) for text in (advice.cause, advice.fix))
+            return replace(finding, state=name, location=line or finding.location, cause=cause, fix=fix)
     return finding
+
+
+def _deep(value: Any) -> Any:
+    """Return a container with copies of the containers in it."""
+    if type(value) is dict:
+        return {key: _deep(item) for key, item in value.items()}
+    return [*map(_deep, value)] if type(value) is list else value
 
 
 class LP109(Check):

@@ -77,3 +77,19 @@ class CountsInADefault(Bias):
         state = super().enter(params, prompt, outputs)
         seen[0] += state is not None
         return state and (state[0], state[1] + seen[0] / 100)
+
+
+@defect(
+    "LP108",
+    "adds a request's token to the preset itself",
+    line="ids += ",
+    cause="`AddsToAPreset.presets['plain']` itself",
+    advice="entry",
+)
+class AddsToAPreset(Bias):
+    presets: ClassVar[dict[str, list[int]]] = {"plain": [11]}
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        state, ids = super().enter(params, prompt, outputs), self.presets["plain"]
+        ids += [state[0]] if state and state[0] not in ids else []
+        return state and (ids[0], state[1] + len(ids) / 100)
