@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import ast
-import sys
 from types import FrameType
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves
 
-from lpkit_conformance.instruments.author_lines import is_authors, syntax_of
+from lpkit_conformance.instruments.author_lines import syntax_of
 from lpkit_conformance.instruments.dispatch import Watch
-from lpkit_conformance.instruments.edits import CALLERS
+from lpkit_conformance.instruments.edits import author_frames
 
 
 class NoteDropped(Watch):  # type: ignore[no-untyped-call]
@@ -33,15 +32,13 @@ class NoteDropped(Watch):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
-        frame: FrameType | None = sys._getframe(1)
         apart = not self.line and any(map(self._is_apart, tree_leaves(result)))
-        while apart and frame is not None and not frame.f_code.co_filename.startswith(CALLERS):
-            function, statement = _place(frame) if is_authors(frame.f_code.co_filename) else (None, None)
+        for frame in author_frames() if apart else ():
+            function, statement = _place(frame)
             if function and statement and not isinstance(statement, ast.Return):  # else the caller has the numbers
                 self.holder = _unread(frame, function, statement, func._schema.is_mutable)
                 self.line = f"{frame.f_code.co_filename}:{frame.f_lineno}" if self.holder else ""
                 break
-            frame = frame.f_back
         return result
 
     def _is_apart(self, value: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -193,6 +194,10 @@ class LP109(Check):
         try:
             verify.survive(subject, everyday())
         except Failed as failure:
+            if "2 positional arguments but 3" in failure.finding.summary:
+                name = next(iter([*inspect.signature(findings.callable_of(subject)[0]).parameters][2:]), "")
+                cause = f"`{name}` is a third parameter; {failure.finding.cause}"
+                raise Failed(replace(failure.finding, cause=cause, state=name)) from None
             if subject.setup.interface == V1 and (changed := self._changed_list(subject)):
                 finding = replace(failure.finding, cause=f"{changed.summary} before; {changed.cause}", fix=changed.fix)
                 line = changed.location

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import linecache
 import math
+import re
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import replace
@@ -17,6 +19,7 @@ from lpkit_conformance.checks.lazily import (
     compare,
     culprit,
     dropped,
+    edits,
     findings,
     parts,
     solo,
@@ -60,7 +63,12 @@ class ContractCheck(Check):
                 note = self.judge(subject, standing.logits, noted)
             except Failed as failure:
                 shown = given[0] if given and self.method == "apply" else None
-                found = Failed(standing.located(self.explained(subject, failure.finding), shown), advice=failure.advice)
+                finding = standing.located(self.explained(subject, failure.finding), shown)
+                if "row" in finding.where and standing.stances:
+                    variant = standing.stances[int(finding.where["row"])].variant
+                    case = "without the plugin's arguments" if variant is None else subject.cases[variant].text
+                    finding = replace(finding, where={**finding.where, "request": case})
+                found = Failed(finding, advice=failure.advice)
                 if not found.advice:
                     raise found from None
                 mild.append(found)
@@ -312,6 +320,10 @@ MASKED = ("one-hot", "mostly masked")
 """Logits for which the fix of the check is right."""
 
 
+REDUCTION = re.compile(r"[\w.\[\]]+\.(?:mean|sum|std|var|amin|min|median)\([^()]*\)")
+"""A call that makes one number of a row, and that -inf gets into."""
+
+
 class LP306(ContractCheck):
     """The result contains no NaN.
 
@@ -337,8 +349,11 @@ class LP306(ContractCheck):
             if bool(result.isnan().any()):
                 row, token = (int(i) for i in result.isnan().nonzero()[0])
                 where = {"row": str(row), "token_id": str(token)}
+                with edits.NoteEdits(rows, row) as notes:
+                    again(rows)
                 fix = "" if label in MASKED else advice.fix(label, self.code)
-                raise Failed(f"NaN for {label} logits", where, "a number", "nan", fix=fix)
+                finding = Finding(f"NaN for {label} logits", where, "a number", "nan", fix=fix)
+                raise Failed(_spoilt(finding, notes, label in MASKED))
         return None
 
     def explained(self, subject: Subject, finding: Finding) -> Finding:
@@ -352,6 +367,24 @@ class LP306(ContractCheck):
                         cause, fix = (table("held", self.code).format(**words) for table in (advice.cause, advice.fix))
                         return replace(finding, cause=cause, fix=fix, state=name)
         return finding
+
+
+def _spoilt(finding: Finding, notes: edits.NoteEdits, masked: bool) -> Finding:
+    """Return the finding with the line's values; ``masked``: also with what the -inf of masked tokens gets into."""
+    values = {name: value for name, (value, _) in notes.spoilt_by.items() if not 0 < abs(value) < math.inf}
+    sizes = {name: notes.spoilt_by[name][1] for name in values}
+    name = min(sizes, key=lambda name: (not math.isinf(values[name]), sizes[name]), default="")
+    cause = " and ".join(f"`{name}` is {value:g}" for name, value in values.items())
+    file, _, line = notes.spoilt.rpartition(":")
+    reduced = REDUCTION.findall(linecache.getline(file, int(line or 0)))
+    if name and math.isinf(values[name]) and sizes[name] < max(sizes.values()):
+        reduced = [name]
+    if not masked or len(reduced) != 1:
+        return replace(finding, cause=cause, state=name)
+    cause = "; ".join(filter(None, (cause, advice.cause("reduced", LP306.code).format(name=reduced[0]))))
+    return replace(
+        finding, cause=cause, fix=advice.fix("reduced", LP306.code).format(name=reduced[0]), state=reduced[0]
+    )
 
 
 class LP307(ContractCheck):
@@ -377,9 +410,14 @@ class LP307(ContractCheck):
                 summary, row = f"every token of a row of {label} logits was masked", compare.first_row(empty)
                 # A rule of tokens leaves none of other logits either; a threshold leaves some.
                 key = "set" if bool((again(logits.flip(1))[row] == -math.inf).all()) else "threshold"
-                again(rows.clone())  # the last that it gets shows the line
+                with edits.NoteEdits(rows, row) as notes:
+                    again(rows)  # the last that it gets shows the line
                 cause, fix = advice.cause(key, self.code), advice.fix(key, self.code)
-                raise Failed(summary, {"row": str(row)}, "a finite logit", "all -inf", cause=cause, fix=fix)
+                found = ((name, _of_all(value, rows.shape[1])) for name, value in notes.values.items())
+                name, value = next((pair for pair in found if pair[1]), ("", ""))
+                cause = f"`{name}` is {value} for all tokens: {cause}" if name else cause
+                where = {"row": str(row)}
+                raise Failed(Finding(summary, where, "a finite logit", "all -inf", cause=cause, fix=fix, state=name))
         kept = again(logits.clone()) > -math.inf
         for masked in masks(subject, logits):
             left = (kept & ~masked).any(1, keepdim=True)
@@ -394,6 +432,13 @@ class LP307(ContractCheck):
                     fix="decide by the tokens that are not masked; watch for NaN (`0 * -inf`), which compares as False",
                 )
         return None
+
+
+def _of_all(mask: Any, vocab_size: int) -> str:
+    """Return the value that a mask of the vocabulary has for all tokens of a row; empty if there is none."""
+    if not isinstance(mask, torch.Tensor) or mask.dtype != torch.bool or mask.shape[-1:] != (vocab_size,):
+        return ""
+    return "True" if mask.all(-1).any() else "False" if not mask.any(-1).all() else ""
 
 
 class LP310(ContractCheck):

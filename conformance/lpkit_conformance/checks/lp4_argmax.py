@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import FrameType
+from typing import Any
 
 from lpkit.sampling_params import GREEDY_EPSILON, SamplingParams
 
@@ -19,6 +21,7 @@ from lpkit_conformance.checks.lazily import (
     solo,
     stand,
     torch,
+    trails,
 )
 from lpkit_conformance.checks.lp1_odd import invalid
 from lpkit_conformance.checks.lp3_contract import ContractCheck, adversarial
@@ -185,7 +188,11 @@ class LP403(Check):
                     key, changed = "stage", [changes.having(subject, stage="logits")]
                     lines.append(findings.declaration(subject.plugin.cls, "stage"))
             if not changed or not all(map(self._agree, changed)):
-                raise
+                if "temperature" not in failure.finding.where or failure.finding.fix:
+                    raise
+                name, line = _undivided(subject.having(host=V2))
+                cause = advice.cause("undivided", self.code).format(name=name) if name else failure.finding.cause
+                raise Failed(replace(failure.finding, cause=cause, location=line, state=name)) from None
             line = next(iter(lines), failure.finding.location)
             finding = replace(failure.finding, cause=advice.cause(key), fix=advice.fix(key), location=line)
             raise Failed(finding) from None
@@ -250,6 +257,39 @@ class LP403(Check):
             cause, fix = "the rule depends on the temperature, and V1 has divided by it already", ""
         summary = f"request {request} gets different logits on V2 than on V1"
         return Failed(summary, where, f"{one:g} (V1)", f"{other:g} ({there})", cause=cause, fix=fix)
+
+
+def _undivided(subject: Subject) -> tuple[str, str]:
+    """Return the first variable that changes with the logits, and is not half as large for logits half as large.
+
+    With ``file:line`` of what sets it; empty if there is none.
+    """
+    standing = stand.stand_after(subject, mixed_arrivals(5))
+    runs: list[list[trails.Seen]] = []
+    for scale in (1.0, 0.5):
+        with trails.trail(_numbers) as seen:
+            standing.again(standing.logits * scale)
+        runs.append(seen)
+    latest: dict[int, trails.Seen] = {}
+    for one, other in zip(*runs, strict=False):
+        if one[:3] != other[:3]:
+            break
+        for name, value in one.values.items():
+            half = other.values.get(name)
+            if half is None or half.shape != value.shape or torch.equal(value, half):
+                continue
+            if not torch.allclose(value / 2, half, equal_nan=True):
+                line = one if name == "return" else latest.get(one.frame, one)
+                return "" if name == "return" else name, f"{line.file}:{line.line}"
+        latest[one.frame] = one
+    return "", ""
+
+
+def _numbers(frame: FrameType, returned: dict[str, Any]) -> trails.Values:
+    values = {**frame.f_locals, **returned}.items()
+    return {
+        name: value.clone() for name, value in values if isinstance(value, torch.Tensor) and value.is_floating_point()
+    }, {}
 
 
 def _not_named(subject: Subject, params: SamplingParams) -> str:

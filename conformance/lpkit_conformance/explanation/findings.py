@@ -194,7 +194,7 @@ def editing_line(
     """Return ``file:line`` of the author's statement that edited a row of the call at which the operations end.
 
     For a row that came back unchanged, the last statement that wrote to logits at all, or else the last line of
-    ``apply`` that ran. Empty if the operations do not end.
+    ``apply`` that ran; so for an exception of what called it. Empty if the operations do not end.
     """
     notes: list[NoteEdits] = []
     writes = Writes(subject.plugin.cls)
@@ -208,11 +208,13 @@ def editing_line(
         with notes[-1], writes.around(method, args, lambda: None):
             yield
 
-    with contextlib.suppress(PluginError):
+    try:
         host = make_host(subject, max_num_seqs)
         with host.driver.watched(watch):
             if any(map(ends, host.run(ops))):
                 return notes[-1].line or str(writes.ran or "") if notes else ""
+    except PluginError as error:
+        return "" if error.location else str(writes.ran or "")
     return ""
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import linecache
+import re
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -17,14 +21,18 @@ CALLERS = str(Path(__file__).parents[1] / "hosts")
 """Modules that call the plugin: a stack above their frames belongs to the host's callers."""
 
 
-def author_line() -> str:
-    """Return ``file:line`` of the author's innermost frame in this call of the plugin; empty if the call has none."""
-    frame: FrameType | None = sys._getframe(1)
+def author_frames() -> Iterator[FrameType]:
+    """Yield the author's frames in this call of the plugin, the innermost first."""
+    frame: FrameType | None = sys._getframe()
     while frame is not None and not frame.f_code.co_filename.startswith(CALLERS):
         if is_authors(frame.f_code.co_filename):
-            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+            yield frame
         frame = frame.f_back
-    return ""
+
+
+def author_line() -> str:
+    """Return ``file:line`` of the author's innermost frame in this call of the plugin; empty if the call has none."""
+    return next((f"{frame.f_code.co_filename}:{frame.f_lineno}" for frame in author_frames()), "")
 
 
 class NoteEdits(Watch):  # type: ignore[no-untyped-call]
@@ -39,6 +47,8 @@ class NoteEdits(Watch):  # type: ignore[no-untyped-call]
         wrote: the last line that wrote to the logits at all.
         computed: the last line that ran an operation on tensors.
         spoilt: the first line whose operation made NaN of numbers.
+        spoilt_by: the line's variables: the value that goes with the first NaN, and the number of elements.
+        values: the author's variables when the row was changed in place.
     """
 
     def __init__(self, logits: torch.Tensor, row: int) -> None:
@@ -46,6 +56,8 @@ class NoteEdits(Watch):  # type: ignore[no-untyped-call]
         self._logits, self._row = logits, row
         self._storage = logits.untyped_storage().data_ptr()
         self.edited = self.wrote = self.computed = self.spoilt = ""
+        self.spoilt_by: dict[str, tuple[float, int]] = {}
+        self.values: dict[str, Any] = {}
 
     @property
     def line(self) -> str:
@@ -64,12 +76,33 @@ class NoteEdits(Watch):  # type: ignore[no-untyped-call]
         before = self._logits[self._row].clone() if writes and self._row < len(self._logits) else None
         fine = not self.spoilt and not any(map(_has_nan, tree_leaves((args, kwargs or {}))))
         result = func(*args, **(kwargs or {}))
-        self.spoilt = line if fine and _has_nan(result) else self.spoilt
+        if fine and _has_nan(result):
+            self.spoilt, self.spoilt_by = line, dict(_given(tree_leaves((args, kwargs or {})), result))
         if writes:
             self.wrote = line or self.wrote
             if before is not None and not torch.equal(before, self._logits[self._row]):
-                self.edited = line or self.edited
+                self.edited, self.values = line or self.edited, _variables() or self.values
         return result
+
+
+def _variables() -> dict[str, Any]:
+    """Return the author's variables in this call, and the attributes of ``self``."""
+    for frame in author_frames():
+        kept = getattr(frame.f_locals.get("self"), "__dict__", {})
+        return {**frame.f_locals, **{f"self.{name}": value for name, value in kept.items()}}
+    return {}
+
+
+def _given(operands: Sequence[Any], result: torch.Tensor) -> Iterator[tuple[str, tuple[float, int]]]:
+    """Yield the variables of the line, and others that an operation gets, as :attr:`NoteEdits.spoilt_by` has them."""
+    first = result.isnan().nonzero()[0].tolist()
+    places = {(item.data_ptr(), item.shape) for item in operands if isinstance(item, torch.Tensor)}
+    file, _, number = author_line().rpartition(":")
+    words = re.findall(r"[\w.]+", linecache.getline(file, int(number or 0)))
+    for name, value in _variables().items():
+        if isinstance(value, torch.Tensor) and (name in words or (value.data_ptr(), value.shape) in places):
+            with contextlib.suppress(RuntimeError):  # a reduction
+                yield name, (float(value.expand(result.shape)[tuple(first)]), value.numel())
 
 
 def _has_nan(value: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ from lpkit import v2
 
 from zoo.bases import Boost, Dense, Simple
 from zoo.correct.portable_odd import Chance
-from zoo.correct.v1 import Bias
+from zoo.correct.v1 import Bias, V1Base
 from zoo.registry import defect
 
 
@@ -56,3 +57,40 @@ class GrowsThePrompt(Simple):
             return logits
 
         return apply
+
+
+@defect("LP109", "gives back nothing before the first token", line="return", cause="returned None")
+class NothingBeforeTheFirst(Simple):
+    def make(self, amount: float, params: Any) -> Any:
+        def apply(output_ids: list[int], logits: torch.Tensor) -> torch.Tensor | None:
+            if not output_ids:
+                return None
+            logits[5] += amount
+            return logits
+
+        return apply
+
+
+def _lowered(output_ids: list[int], logits: torch.Tensor, *, by: float) -> torch.Tensor:
+    logits[5] -= by
+    return logits
+
+
+@defect("LP109", "gives a value by name, which counts as a parameter", cause="`by` is a third parameter")
+class GivesByName(V1Base):
+    """Takes its callables as vLLM's ``AdapterLogitsProcessor`` does, which counts three parameters."""
+
+    CASE = {"extra_args": {"bias": 2.5}}
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        made = self.new_req_logits_processor(params)
+        return functools.partial(made, prompt, outputs) if made else None
+
+    def new_req_logits_processor(self, params: Any) -> Any:
+        bias = self.read(params)
+        return None if bias is None else functools.partial(_lowered, by=bias)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, call in self.rows.items():
+            logits[row] = call(logits[row])
+        return logits

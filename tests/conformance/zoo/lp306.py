@@ -14,7 +14,7 @@ from zoo.correct.v1 import V1Base
 from zoo.registry import defect
 
 
-@defect("LP306", "divides by the number of tokens that are left of its budget, which is 0 once")
+@defect("LP306", "divides by the number of tokens that are left of its budget, which is 0 once", cause="`left` is 0")
 class LateNan(Late):
     FIRST = 25
 
@@ -46,7 +46,12 @@ class NanIfBest(IfBest):
         row[where] += bias * ((row[311] - row.max()) / (row[311] - row.max()))
 
 
-@defect("LP306", "subtracts the mean of the row: -inf when a token is masked", case={"extra_args": {"bias": 1.5}})
+@defect(
+    "LP306",
+    "subtracts the mean of the row: -inf when a token is masked",
+    advice="reduced",
+    case={"extra_args": {"bias": 1.5}},
+)
 class Centers(V1Base):
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         for row, amount in self.rows.items():
@@ -99,7 +104,12 @@ class DeviationOfMasked(lpkit.LogitsProcessor):
         return logits / (logits.std(-1, keepdim=True) + 0.1) * scale
 
 
-@defect("LP306", "a temperature of its own by the spread of the row", line="return (logits - logits.max())")
+@defect(
+    "LP306",
+    "a temperature of its own by the spread of the row",
+    line="return (logits - logits.max())",
+    cause="`spread` is inf",
+)
 class OwnTemperature(Simple):
     def make(self, amount: float, params: Any) -> Callable[..., torch.Tensor]:
         def apply(output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:

@@ -73,7 +73,7 @@ class EtaOfMasked(Eta):
         return -(log_p.exp() * log_p).sum(1, keepdim=True)
 
 
-@defect("LP307", "forbids what is as likely as the best")
+@defect("LP307", "forbids what is as likely as the best", cause="`ties` is True for all tokens")
 class ForbidsTies(Simple):
     def make(self, amount: float, params: Any) -> Callable[..., torch.Tensor]:
         def apply(output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:

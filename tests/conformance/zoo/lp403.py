@@ -11,7 +11,13 @@ from zoo.correct.portable import PortableMinP
 from zoo.registry import defect
 
 
-@defect("LP403", "forgets the temperature that is still to come on V2", case=MIN_P)
+@defect(
+    "LP403",
+    "forgets the temperature that is still to come on V2",
+    case=MIN_P,
+    line="floor = logits.amax",
+    cause="`floor` is the first",
+)
 class ForgetsTemperature(PortableMinP):
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
         floor = logits.amax(-1, keepdim=True) + self.log_min_p[rows].unsqueeze(1)
