@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
+from lpkit_conformance.expectation.compare import Mismatch
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.explanation.changes import (
     MakeHost,
@@ -40,8 +41,9 @@ from lpkit_conformance.explanation.findings import (
     style_of,
 )
 from lpkit_conformance.explanation.hazards import CHANGES, Hazard, hazards
+from lpkit_conformance.explanation.instances import in_its_place
 from lpkit_conformance.explanation.row_values import SOLO, Apart
-from lpkit_conformance.explanation.scenes import Culprit
+from lpkit_conformance.explanation.scenes import Culprit, Scene
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Program
 from lpkit_conformance.results import Finding
 from lpkit_conformance.settings.hosts import HOSTS
@@ -54,7 +56,8 @@ class Reproduction:
     """A small program that fails, and what decides which experiments apply to it.
 
     Attributes:
-        finding: the evidence, with the request whose row differs.
+        mismatch: the row that differs.
+        finding: the evidence.
         line: ``file:line`` that edited the row.
         culprit: the state at fault, if some is.
         apart: the first difference from the solo run, if there is one.
@@ -64,6 +67,7 @@ class Reproduction:
     subject: Subject
     make_host: MakeHost
     program: Program
+    mismatch: Mismatch
     finding: Finding
     line: str
     culprit: Culprit | None
@@ -72,7 +76,7 @@ class Reproduction:
 
     @property
     def request(self) -> str:
-        return self.finding.where["request"]
+        return self.mismatch.request
 
     @property
     def ops(self) -> Sequence[Op]:
@@ -377,7 +381,18 @@ def blamed(case: Reproduction, passes: Callable[[Reproduction], bool]) -> Findin
     if proven is not None and proven.fix and not (culprit and culprit.common and proven.fix in ("single", "company")):
         finding = replace(finding, fix=advice.fix(proven.fix, *readers))
     cause = "; ".join(causes) or finding.cause
-    return replace(finding, location=line or case.line, cause=cause, state=finding.state or state)
+    finding = replace(finding, location=line or case.line, cause=cause, state=finding.state or state)
+    return _neutral(case, finding) if cause == advice.cause("stray") else finding
+
+
+def _neutral(case: Reproduction, finding: Finding) -> Finding:
+    """Return the finding with the number in a table that leaves the row as it was, if there is one."""
+    at = case.subject, case.ops, case.program.max_num_seqs, case.mismatch, case.make_host, in_its_place
+    if found := Scene(*at, lambda host, seen, row: seen.before[row]).neutral():
+        words = dict(zip(("name", "value", "number"), found, strict=True))
+        cause, fix = (text("neutral").format(**words) for text in (advice.cause, advice.fix))
+        return replace(finding, cause=cause, fix=fix, state=found[0])
+    return finding
 
 
 def _proven(experiment: Experiment, case: Reproduction, passes: Callable[[Reproduction], bool]) -> bool:

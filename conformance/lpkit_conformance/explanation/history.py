@@ -78,7 +78,6 @@ class StateHistory:
         changes: in the order in which they were made.
         positions: the request's row or slot, by step.
         calls: numbers of the calls in which a change of the batch was reported, by step.
-        ran: the author's lines that ran in each of these calls.
         file: of the class.
         follows: True if something else than the author's lines changes it, as the engine does its lists.
         per_callable: True if each request's callable has the state: entries are those of rows or slots.
@@ -90,7 +89,6 @@ class StateHistory:
     changes: list[Change] = field(default_factory=list)
     positions: dict[int, int] = field(default_factory=dict)
     calls: dict[int, list[int]] = field(default_factory=dict)
-    ran: dict[int, list[Line]] = field(default_factory=dict)
     file: str = ""
     follows: bool = False
     per_callable: bool = False
@@ -141,8 +139,11 @@ class StateHistory:
         key = "advanced" if last.step > min(self.positions, default=0) else "" if self.follows else "once"
         return self._reason(key, last.lines[0], line=last.lines[0].number) if key else None
 
-    def reason(self, last: int) -> Reason | None:
-        """Return why the request's entry is wrong in step ``last``; None if the changes do not tell."""
+    def reason(self, last: int, blamed: str) -> Reason | None:
+        """Return why the request's entry is wrong in step ``last``; None if the changes do not tell.
+
+        ``blamed``: ``file:line`` of the last write, or of what went past it.
+        """
         here = self.positions.get(last)
         if here is None:
             return None
@@ -152,7 +153,7 @@ class StateHistory:
         if self.by_position and (two := self._two(here)):
             return two
         if moved:
-            return self._lost(moved[-1], self.positions[moved[-1] - 1], here)
+            return self._lost(moved[-1], self.positions[moved[-1] - 1], here, blamed)
         return self._counter()
 
     def _two(self, here: int) -> Reason | None:
@@ -163,14 +164,15 @@ class StateHistory:
                 return self._reason("two", line, here=here, other=other, step=step, line=line.number)
         return None
 
-    def _lost(self, step: int, there: int, here: int) -> Reason | None:
+    def _lost(self, step: int, there: int, here: int, blamed: str) -> Reason | None:
         """Return the reason if the state did not go along from one row to another in this step."""
         made = [change for change in self.changes if change.step == step and change.method != "apply"]
         names = {"step": step, "there": there, "here": here}
         if not made:
-            line = self._passed(step)
-            test = line.text.strip().rstrip(":") if line else ""
-            return self._reason("skipped" if line else "unmoved", line, **names, test=test)
+            writes = {line for change in self.changes for line in change.lines}
+            tests = [test for line in writes for test in branches(line.code, line.number) if str(test) == blamed]
+            test = tests[0].text.strip().rstrip(":") if tests else ""
+            return self._reason("skipped" if tests else "unmoved", None, **names, test=test)
         taken = [change for change in made if change.path == (there,) and change.value is None]
         if taken and not any(change.path[:1] == (here,) and change.value is not None for change in made):
             line = taken[-1].lines[0]
@@ -179,7 +181,7 @@ class StateHistory:
 
     def _counter(self) -> Reason | None:
         """Return the reason if each call of a method adds the same to a number."""
-        reported = [change for change in self._since if change.number in self.ran]
+        reported = [change for change in self._since if change.method != "apply"]
         changes = [change for change in reported if change.path == reported[-1].path]
         lines = {(change.lines[0], change.method) for change in changes[1:]}
         if len(lines) != 1 or len(changes) < 2:
@@ -193,16 +195,6 @@ class StateHistory:
             if len(gaps) <= 1 and 0 not in gaps:
                 line = changes[-1].lines[0]
                 return self._reason("counter", line, line=line.number, method=changes[-1].method)
-        return None
-
-    def _passed(self, step: int) -> Line | None:
-        """Return the condition that kept the state from being written in this step, as it was written before."""
-        ran = [line for number in self.calls.get(step, ()) for line in self.ran[number]]
-        for change in reversed(self.changes):
-            for line in change.lines:
-                around = [test for test in branches(line.code, line.number) if test in ran]
-                if line not in ran and around:
-                    return around[-1]
         return None
 
     def _reason(self, key: str, at: Line | None, **values: Any) -> Reason:
@@ -227,7 +219,7 @@ def with_history(
     history = history_of(subject, ops, size, mismatch, make_host, finding.state)
     if history is None:
         return finding
-    if reason := history.kept() if kept else history.reason(mismatch.step):
+    if reason := history.kept() if kept else history.reason(mismatch.step, finding.location):
         cause = "; ".join(filter(None, (finding.cause, reason.cause)))
         line = str(reason.line or finding.location)
         finding = replace(finding, cause=cause, fix=reason.fix or finding.fix, location=line)
@@ -302,10 +294,8 @@ class _Follower:
             history.positions[step] = position
         lines: tuple[Line, ...] = ()
         history.follows |= self._last not in (None, parts_of(self.value()))
-        ran: list[Line] = []
         if method != "apply":
             history.calls.setdefault(step, []).append(number)
-            history.ran[number] = ran
 
         def changed(value: Any, before: Parts, now: Parts) -> None:
             if lines:
@@ -319,8 +309,6 @@ class _Follower:
             current: FrameType | None = frame if event == "line" else author_calling(frame)
             if event != "call" and current is not None:
                 lines = tuple(_stack(current))
-                if event == "line":
-                    ran.append(lines[0])
 
         try:
             with watching(self.value, changed, note):

@@ -27,10 +27,8 @@ from lpkit_conformance.explanation.findings import (
 )
 from lpkit_conformance.explanation.hazards import SHORT, Hazard, fix_for, fix_for_exception, hazards, without
 from lpkit_conformance.explanation.history import with_history
-from lpkit_conformance.explanation.instances import in_its_place
 from lpkit_conformance.explanation.picture import record_frames
 from lpkit_conformance.explanation.row_values import first_apart
-from lpkit_conformance.explanation.scenes import Scene
 from lpkit_conformance.explanation.steps import RequestRow, rows_of
 from lpkit_conformance.explanation.timeline import with_batch
 from lpkit_conformance.hosts import Observation, PluginError, default_host
@@ -208,14 +206,8 @@ def _evidence(subject: Subject, small: Program, trouble: Trouble, make_host: Mak
         line = editing_line(subject, small.ops, small.max_num_seqs, trouble.row, ends, make_host)
         culprit = find_culprit(subject, small.ops, small.max_num_seqs, trouble, make_host)
         apart = first_apart(subject, small.ops, small.max_num_seqs, trouble, make_host)
-        finding = blamed(Reproduction(subject, make_host, small, finding, line, culprit, apart), _passes)
-        if finding.cause == cause("stray"):
-            at = subject, small.ops, small.max_num_seqs, trouble, make_host, in_its_place
-            found = Scene(*at, lambda host, seen, row: seen.before[row]).neutral()
-            if found is not None:
-                words = dict(zip(("name", "value", "number"), found, strict=True))
-                made, instead = (text("neutral").format(**words) for text in (cause, fix))
-                finding = replace(finding, cause=made, fix=instead, state=found[0])
+        case = Reproduction(subject, make_host, small, trouble, finding, line, culprit, apart)
+        finding = blamed(case, _passes)
         finding = with_history(finding, subject, small.ops, small.max_num_seqs, trouble, make_host)
         with contextlib.suppress(PluginError), subject.as_imported():
             host = make_host(subject, small.max_num_seqs)
