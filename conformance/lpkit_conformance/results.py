@@ -147,10 +147,11 @@ class Failed(Exception):
         cause: str = "",
         fix: str = "",
         location: str = "",
+        state: str = "",
         advice: bool | None = None,
     ) -> None:
         if isinstance(finding, str):
-            finding = Finding(finding, where or {}, expected, got, cause=cause, fix=fix, location=location)
+            finding = Finding(finding, where or {}, expected, got, (), cause, fix, location, state=state)
         super().__init__(finding.summary)
         self.finding, self.advice = finding, advice
 

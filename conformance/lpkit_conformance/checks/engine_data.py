@@ -13,10 +13,12 @@ from lpkit.runtime import Request
 
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.explanation.findings import method_location
+from lpkit_conformance.explanation.verify import survive
 from lpkit_conformance.explanation.writes import Writes
-from lpkit_conformance.hosts import default_host
+from lpkit_conformance.hosts import PluginError, default_host
 from lpkit_conformance.hosts.base import Host, Watch
-from lpkit_conformance.programs.generate import Op
+from lpkit_conformance.instruments.trails import changed_by
+from lpkit_conformance.programs.generate import Op, Program
 from lpkit_conformance.results import Failed
 from lpkit_conformance.subject.subject import Subject
 
@@ -43,6 +45,9 @@ def play(subject: Subject, ops: Sequence[Op], watched: Callable[[Host, bool], Wa
         run(False)
     except Failed:
         run(True)
+        raise
+    except PluginError:
+        survive(subject, Program("lists and updates", tuple(ops), 8))
         raise
 
 
@@ -79,6 +84,7 @@ def leaving(
                     cause=advice.cause("engine-data").format(name=name),
                     fix=fix.format(name=name),
                     location=str(followed.last or "") or method_location(subject.plugin.cls, method),
+                    state=changed_by(str(followed.last or "")),
                 )
 
     return watch

@@ -216,5 +216,5 @@ class LP109(Check):
             try:
                 engine_data.play(subject, everyday().ops, watched)
             except Failed as failure:
-                return failure.finding
+                return None if failure.finding.exception else failure.finding
         return None

@@ -227,7 +227,7 @@ def _negative_index(frame: FrameType) -> str:
                 parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
             elif isinstance(node, ast.Call) and re.search(INDEXING, ast.unparse(node.func)):
                 parts = node.args
-            for part in parts:
+            for part in [part for whole in parts for part in ast.walk(whole) if isinstance(part, ast.expr)]:
                 with contextlib.suppress(Exception):  # of a variable of a comprehension, or one that the line sets
                     looked = isinstance(part, ast.Name | ast.Attribute | ast.Subscript) and exceptions.only_looks(part)
                     ids = exceptions.value_of(part, frame) if looked else ()

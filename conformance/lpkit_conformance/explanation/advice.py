@@ -25,8 +25,16 @@ Groups = Mapping[str, Mapping[str, str]]
 
 SIGNS: Final[Groups] = {
     "LP105": {"popped": r"\.pop(item)?\(|\bdel\b"},
-    "LP303": {"consumes": r"\.pop(left|item)?\(|\bnext\("},
+    "LP303": {
+        "consumes": r"\.pop(left|item)?\(|\bnext\(",
+        "draws": r"generator=|rand\w*\(|\.(\w*normal|uniform|exponential|gauss|choice|bernoulli|multinomial)_?\(",
+    },
     "LP602": {"reseeded": r"seed\(|set\w*state\("},
+    "padding": {
+        "clamped": r"\.clamp\w*\(",
+        "padding-at": r"\.at\(",
+        "padding-width": r"\.(shape|size|numel|mean)\b|\blen\(",
+    },
     "LP605": {"clock": r"\b(time|monotonic|perf_counter|now|today)\w*\("},
     "LP604": {
         "hash": r"\bhash\(",
@@ -36,7 +44,7 @@ SIGNS: Final[Groups] = {
         "order": r"\bset\(|\{\*|\biter\(|\bfor .* in\b",
     },
 }
-"""By check and key, what the text of a line at fault shows."""
+"""By check or cause, and key, what the text of a line at fault shows."""
 
 
 class UnknownAdviceError(LookupError):

@@ -132,19 +132,37 @@ def with_rows_mapped(make_host: MakeHost) -> MakeHost:
     return _changed(make_host, change)
 
 
-def blank_slots(make_host: MakeHost, for_good: bool = False) -> MakeHost:
-    """Return the same host of V2, on which ``add_request`` finds no token ids of an earlier request.
-
-    ``for_good``: nor does a later call, behind those of the request.
-    """
+def blank_slots(make_host: MakeHost) -> MakeHost:
+    """Return the same host of V2, on which ``add_request`` finds no token ids of an earlier request."""
 
     def blank(slots: V2Slots, slot: int, request: Request) -> Callable[[], None]:
         ids = slots.all_token_ids.gpu
         left = ids[slot].clone()
         ids[slot] = 0
-        return (lambda: None) if for_good else partial(setitem, ids, slot, left)
+        return partial(setitem, ids, slot, left)
 
     return _until_flushed(make_host, blank)
+
+
+def filled_behind(make_host: MakeHost, token: int | None) -> MakeHost:
+    """Return the same host of V2, on which ``apply`` finds this token, or a row's first, behind the row's own."""
+
+    def change(host: V2Host) -> None:
+        apply_to, ids = host.driver.apply_to, host.driver.slots.all_token_ids.gpu
+
+        def apply_filled(before: torch.Tensor, ctx: LogitsContext) -> torch.Tensor:
+            left = ids.clone()
+            for slot, last in sorted(zip(ctx.expanded_idx_mapping.tolist(), ctx.pos.tolist(), strict=True)):
+                ids[slot] = left[slot]  # a draft's row stands below those before it
+                ids[slot, last + 1 :] = ids[slot, 0] if token is None else token
+            try:
+                return apply_to(before, ctx)
+            finally:
+                ids.copy_(left)
+
+        host.driver.apply_to = apply_filled  # type: ignore[method-assign]
+
+    return _changed(make_host, change)
 
 
 def hiding_outputs(make_host: MakeHost) -> MakeHost:
@@ -209,6 +227,13 @@ def with_own_parameters(ops: Sequence[Op]) -> list[Op]:
     return [replace(op, twin_of=None) if isinstance(op, Arrive) else op for op in ops]
 
 
+def with_one_character(ops: Sequence[Op]) -> list[Op]:
+    """Return the operations with the same prompt and the same tokens for all requests that use the plugin."""
+    users = [op for op in ops if isinstance(op, Arrive) and op.variant is not None]
+    length = users[0].prompt_len if users else 0
+    return [replace(op, character="one", prompt_len=length) if op in users else op for op in ops]
+
+
 def users_at_once(ops: Sequence[Op]) -> list[Arrive]:
     """Return the requests that use the plugin if they arrive together and stay; else nothing."""
     arrivals = [op for op in ops if isinstance(op, Arrive)]
@@ -228,9 +253,8 @@ def with_equal_totals(ops: Sequence[Op], request: str) -> list[Op]:
 
 def with_equal_arguments(ops: Sequence[Op], request: str) -> list[Op]:
     """Return the operations with the arguments of ``request`` for all requests that use the plugin."""
-    users = users_at_once(ops)
-    own = next((op.variant for op in users if op.request == request), None)
-    return [replace(op, variant=own) if op in users else op for op in ops] if own is not None else []
+    own = next(op.variant for op in ops if isinstance(op, Arrive) and op.request == request)
+    return [replace(op, variant=own) if isinstance(op, Arrive) and op.variant is not None else op for op in ops]
 
 
 def exchanged(ops: Sequence[Op], request: str, at: int) -> list[Op]:
@@ -246,16 +270,21 @@ def exchanged(ops: Sequence[Op], request: str, at: int) -> list[Op]:
     return [other if op == own else own if op == other else op for op in ops]
 
 
-def with_equal_lengths(subject: Subject, ops: Sequence[Op]) -> list[Op]:
-    """Return the operations with different values for all requests, whose lists are equally long; empty if none fit."""
+def with_equal_lengths(subject: Subject, request: str, ops: Sequence[Op]) -> tuple[Subject, list[Op]]:
+    """Return the same requests, whose lists are cut, or repeated, to the lengths of those of ``request``.
 
-    def lengths(fields: Mapping[str, Any]) -> dict[str, int]:
-        values = {**fields, **(fields.get("extra_args") or {})}
-        return {name: len(value) for name, value in values.items() if isinstance(value, list)}
-
-    given = [lengths(case.fields) for case in subject.cases]
-    alike = max(([nth for nth, other in enumerate(given) if other == one] for one in given if one), key=len, default=[])
+    Without operations if that changes nothing.
+    """
     users = [op for op in ops if isinstance(op, Arrive) and op.variant is not None and not op.twin_of]
-    if not 1 < len(users) <= len(alike):
-        return []
-    return [replace(op, variant=alike[users.index(op)]) if op in users else op for op in ops]
+    numbers = {op.request: (op.variant or 0) % len(subject.cases) for op in users}
+    own = subject.cases[numbers[request]].fields if request in numbers else {}
+
+    def fitted(value: Any, like: Any) -> Any:
+        if isinstance(value, Mapping) and isinstance(like, Mapping):
+            return {name: fitted(part, like.get(name)) for name, part in value.items()}
+        lists = isinstance(value, list) and isinstance(like, list)
+        return (value * len(like))[: len(like)] if lists else value
+
+    cases = tuple(replace(case, fields=fitted(case.fields, own)) for case in subject.cases)
+    same = all(cases[number] == subject.cases[number] for number in numbers.values())
+    return replace(subject, relatives=cases), [] if same else list(ops)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import linecache
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Final
+
+import torch
 
 from lpkit_conformance.expectation.compare import Mismatch
 from lpkit_conformance.explanation import advice
@@ -15,6 +18,7 @@ from lpkit_conformance.explanation.changes import (
     blank_slots,
     declaring_tokens,
     exchanged,
+    filled_behind,
     hiding_outputs,
     in_order,
     keeping_objects,
@@ -24,6 +28,7 @@ from lpkit_conformance.explanation.changes import (
     with_equal_lengths,
     with_equal_totals,
     with_first_lists,
+    with_one_character,
     with_own_parameters,
     with_rows_mapped,
     with_swaps_apart,
@@ -36,14 +41,18 @@ from lpkit_conformance.explanation.findings import (
     line_of_moves,
     makes_one,
     method_location,
+    read_by_row,
     readers_of,
     reading_line,
     style_of,
 )
 from lpkit_conformance.explanation.hazards import CHANGES, Hazard, hazards
+from lpkit_conformance.explanation.history import history_of, with_history
 from lpkit_conformance.explanation.instances import in_its_place
 from lpkit_conformance.explanation.row_values import SOLO, Apart
 from lpkit_conformance.explanation.scenes import Culprit, Scene
+from lpkit_conformance.explanation.writes import Line, key_at
+from lpkit_conformance.hosts import PluginError
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Program
 from lpkit_conformance.results import Finding
 from lpkit_conformance.settings.hosts import HOSTS
@@ -110,6 +119,34 @@ class Reproduction:
         return self.mixes and self.style != "adapter" and not (self.culprit and self.culprit.holder)
 
     @property
+    def keyed(self) -> bool:
+        """True if what was kept for another request was found by its key."""
+        if self.culprit:
+            return self.culprit.keyed
+        return bool(self.apart and self.apart.kind == "asked" and key_at(self.apart.line, self.apart.name))
+
+    @property
+    def at(self) -> tuple[Subject, Sequence[Op], int, Mismatch, MakeHost]:
+        return self.subject, self.ops, self.program.max_num_seqs, self.mismatch, self.make_host
+
+    @cached_property
+    def changed_inside(self) -> Line | None:
+        """The line that changed what an entry of the state at fault holds, if one did."""
+        name = self.culprit.name if self.culprit else self.apart.name if self.apart else ""
+        found = history_of(*self.at, name) if self.keyed else None
+        return found.changed_inside if found else None
+
+    @property
+    def unequal(self) -> list[str]:
+        """Names of arguments that another request of the program has otherwise than the one whose row differs."""
+        cases = self.subject.cases
+        users = [op for op in self.ops if isinstance(op, Arrive) and op.variant is not None]
+        fields = {op.request: cases[(op.variant or 0) % len(cases)].fields for op in users}
+        given = {name: {**own, **(own.get("extra_args") or {}), "extra_args": 0} for name, own in fields.items()}
+        own = given.pop(self.request, {})
+        return [name for name in own if any(other.get(name) != own[name] for other in given.values())]
+
+    @property
     def by_slot(self) -> bool:
         """True if a value of another slot may be taken for that of the row, which keeps its slot."""
         return self.style == "raw" and self.interface == V2 and self.mixes and not self.hazards & CHANGES
@@ -128,19 +165,19 @@ class Experiment:
     """One cause of a failure.
 
     Attributes:
-        cause, fix: keys of ``advice.toml``; without a key, the finding stays as it is.
+        cause, fix: keys of ``advice.toml``; without a fix, that of the cause; where it is empty, nothing is said.
         applies: True if the failure may have this cause.
         change: the failure with one thing changed in its subject, host or operations. All of these runs must pass, and
             there must be one. None: nothing needs to be run.
         blames: ``file:line`` at fault, unless other state is, and the name of the state; empty where it tells none.
-        rules: True if this is the line, whatever wrote the state.
+        rules: True if this is the line, whatever wrote the state, and if it has a cause, the state, too.
         alone: True if the row of the solo run is the wrong one: the finding's sides change, and no state is at fault.
     """
 
     applies: Callable[[Reproduction], object]
     change: Callable[[Reproduction], Sequence[Reproduction]] | None = None
     cause: str = ""
-    fix: str = ""
+    fix: str | None = None
     blames: Callable[[Reproduction], tuple[str, str]] = lambda case: ("", "")
     rules: bool = False
     alone: bool = False
@@ -155,6 +192,24 @@ def _equal_and(case: Reproduction, request: str, *programs: Sequence[Op]) -> lis
     """Return the same with equal arguments, and with these programs for one request; none if one is empty."""
     judged = case.judging(request, *programs)
     return judged and [*case.doing(with_equal_arguments(case.ops, case.request)), *judged]
+
+
+def _reads_behind(case: Reproduction) -> bool:
+    """Return True if the rows change with what stands behind the request's own tokens in ``all_token_ids``."""
+    found: list[torch.Tensor] = []
+    hosts = [filled_behind(case.make_host, token) for token in (None, 0, case.subject.setup.vocab_size - 2)]
+    with contextlib.suppress(PluginError), case.subject.as_imported():
+        for make_host in (case.make_host, *hosts):
+            host = make_host(case.subject, case.program.max_num_seqs)
+            seen = next(seen for seen in host.run(case.ops) if seen.shows(case.mismatch.step, case.request))
+            found.append(seen.after[[row.request == case.request for row in seen.rows]])
+    return any(not torch.equal(rows, found[0]) for rows in found[1:])
+
+
+def _evened(case: Reproduction) -> list[Reproduction]:
+    """Return the same with lists as long as those of the request."""
+    subject, ops = with_equal_lengths(case.subject, case.request, case.ops)
+    return [replace(each, subject=subject) for each in case.doing(ops)]
 
 
 def _others(case: Reproduction) -> list[Reproduction]:
@@ -179,74 +234,86 @@ RETURNS: Final[frozenset[Hazard]] = frozenset({"drafts", "resume", "twins", "pre
 
 EXPERIMENTS: Final = (
     Experiment(
+        cause="slot-by-row",
+        rules=True,
+        applies=lambda case: case.style == "portable" and read_by_row(case.subject.plugin.cls)[0],
+        blames=lambda case: read_by_row(case.subject.plugin.cls),
+    ),
+    Experiment(
         cause="copied-list",
-        fix="copied-list",
         alone=True,
         applies=lambda case: case.style == "raw" and case.interface == V1 and "resume" in case.hazards,
         change=lambda case: [replace(case, make_host=with_first_lists(case.make_host))],
     ),
     Experiment(
         cause="placeholders",
-        fix="placeholders",
         applies=lambda case: case.style == "adapter",
         change=lambda case: [replace(case, subject=subject) for subject in declaring_tokens(case.subject)],
         blames=lambda case: (declaration(case.subject.plugin.cls, "history"), ""),
     ),
     Experiment(
         cause="same-callable",
-        fix="company",
         applies=lambda case: case.style == "adapter" and "company" in case.hazards and makes_one(case.subject),
     ),
     Experiment(
         cause="by-address",
-        fix="by-address",
         applies=lambda case: any(isinstance(op, Finish) for op in case.ops),
         change=lambda case: [replace(case, make_host=keeping_objects(case.make_host))],
     ),
     Experiment(
+        cause="key-changed",
+        applies=lambda case: case.changed_inside,
+    ),
+    Experiment(
+        cause="key-argument",
+        applies=lambda case: case.keyed and case.unequal,
+        change=lambda case: case.doing(with_equal_arguments(case.ops, case.request)),
+    ),
+    Experiment(
+        cause="key-tokens",
+        applies=lambda case: case.keyed,
+        change=lambda case: case.doing(with_one_character(case.ops)),
+    ),
+    Experiment(
         cause="too-early",
-        fix="too-early",
         applies=lambda case: case.style == "raw" and case.interface == V2,
         change=lambda case: [replace(case, make_host=blank_slots(case.make_host))],
         blames=_reported,
     ),
     Experiment(
         cause="kept-buffer",
-        fix="kept-buffer",
         applies=lambda case: case.style == "raw" and case.interface == V2,
         change=lambda case: [replace(case, make_host=sparing_buffers(case.make_host))],
         blames=lambda case: kept_buffer(case.make_host(case.subject, case.program.max_num_seqs)),
     ),
     Experiment(
         cause="behind",
-        fix="behind",
-        applies=lambda case: case.style == "raw" and case.interface == V2 and "replace" in case.hazards,
-        change=lambda case: [replace(case, make_host=blank_slots(case.make_host, for_good=True))],
+        applies=lambda case: case.style == "raw" and case.interface == V2 and _reads_behind(case),
         blames=lambda case: reading_line(case.subject.plugin.cls, "all_token_ids"),
         rules=True,
     ),
     Experiment(
         cause="prefill-as-prompt",
-        fix="prefill-as-prompt",
         applies=lambda case: case.style == "raw" and case.interface == V2 and "resume" in case.hazards,
         change=lambda case: [replace(case, make_host=hiding_outputs(case.make_host))],
         blames=_reported,
     ),
     Experiment(
         cause="size",
-        fix="size",
         applies=lambda case: not case.culprit and "alone" in case.hazards and case.program.max_num_seqs > SOLO,
         change=lambda case: [replace(case, program=replace(case.program, max_num_seqs=SOLO))],
     ),
     Experiment(
+        cause="reduces",
+        applies=lambda case: case.mixes and case.apart and case.apart.mixes,
+    ),
+    Experiment(
         cause="padding",
-        fix="padding",
         applies=lambda case: case.pads,
-        change=lambda case: case.doing(with_equal_lengths(case.subject, case.ops)),
+        change=_evened,
     ),
     Experiment(
         cause="histories",
-        fix="histories",
         applies=lambda case: case.pads,
         change=lambda case: case.doing(with_equal_totals(case.ops, case.request)),
     ),
@@ -263,27 +330,18 @@ EXPERIMENTS: Final = (
         change=lambda case: [replace(case, make_host=in_order(case.make_host), judged=case.request)],
     ),
     Experiment(
-        cause="reduces",
-        fix="reduces",
-        applies=lambda case: case.mixes and case.apart and case.apart.mixes,
-    ),
-    Experiment(
         cause="stored",
-        fix="stored",
         applies=lambda case: case.culprit.stored if case.culprit else case.apart and case.apart.kind == "way",
         change=lambda case: _equal_and(case, case.request, exchanged(case.ops, case.request, 0)),
     ),
-    Experiment(
-        cause="first",
-        fix="single",
-        applies=lambda case: case.mixes,
-        change=lambda case: _equal_and(case, case.request, exchanged(case.ops, case.request, 0)),
-    ),
-    Experiment(
-        cause="last",
-        fix="single",
-        applies=lambda case: case.mixes,
-        change=lambda case: _equal_and(case, case.request, exchanged(case.ops, case.request, -1)),
+    *(
+        Experiment(
+            cause=cause,
+            fix="single",
+            applies=lambda case: case.mixes,
+            change=partial(lambda at, case: _equal_and(case, case.request, exchanged(case.ops, case.request, at)), at),
+        )
+        for cause, at in (("first", 0), ("last", -1))
     ),
     Experiment(
         cause="extreme",
@@ -294,17 +352,17 @@ EXPERIMENTS: Final = (
     Experiment(
         cause="neighbours",
         fix="company",
-        applies=lambda case: case.mixes,
+        applies=lambda case: case.mixes and users_at_once(case.ops),
         change=lambda case: case.doing(with_equal_arguments(case.ops, case.request)),
     ),
     Experiment(
         cause="same-object",
-        fix="same-object",
         applies=lambda case: "twins" in case.hazards,
         change=lambda case: case.doing(with_own_parameters(case.ops)),
     ),
     Experiment(
         cause="per-request",
+        fix="",
         applies=lambda case: case.style == "raw" and case.interface == V2 and "drafts" in case.hazards,
         change=lambda case: [replace(case, make_host=with_rows_mapped(case.make_host))],
         blames=lambda case: reading_line(case.subject.plugin.cls, "idx_mapping"),
@@ -312,6 +370,7 @@ EXPERIMENTS: Final = (
     ),
     Experiment(
         cause="drafts",
+        fix="",
         applies=lambda case: not case.culprit and "drafts" in case.hazards,
         change=lambda case: case.doing(without_drafts(case.ops)),
     ),
@@ -343,17 +402,21 @@ def blamed(case: Reproduction, passes: Callable[[Reproduction], bool]) -> Findin
     proven = next((experiment for experiment in EXPERIMENTS if _proven(experiment, case, passes)), None)
     finding, culprit, readers = case.finding, case.culprit, readers_of(case.subject)
     line, state = proven.blames(case) if proven else ("", "")
-    causes = []
-    key = ""
-    apart = case.apart
+    apart, causes = case.apart, list[str]()
+    if proven and proven.rules and proven.cause:
+        culprit = apart = None
+    key = sign = ""
+    if apart and proven and proven.cause in ("padding", "histories"):
+        sign = advice.sign("padding", apart.line)
+        apart = apart if sign else next(iter(apart.padded), apart)
     named = culprit and ("[" in culprit.name or culprit.how)
     if apart is not None and apart.kind == "asked" and case.uses and not named:
         line, causes = apart.line, [apart.cause]
-        finding = replace(finding, state=apart.name, fix=advice.fix("cache").replace("{name}", apart.name))
+        finding = replace(finding, state=apart.name, fix=advice.fix("cache"))
     elif culprit is not None:
         line = (line if proven and proven.rules else "") or culprit.line or line
         if not (proven and proven.alone):
-            causes.append(culprit.cause(finding.where["request"]))
+            causes.append(culprit.cause(case.request))
         finding = replace(finding, state=culprit.name)
         changed = case.hazards & (CHANGES | RETURNS | {"idle", "alone"})
         single = culprit.common and (culprit.holder or (proven and proven.fix == "single"))
@@ -365,30 +428,46 @@ def blamed(case: Reproduction, passes: Callable[[Reproduction], bool]) -> Findin
             causes.append(advice.cause(key))
         key = "derived" if culprit.table and case.hazards & CHANGES and case.style == "raw" else key
         if key:
-            finding = replace(finding, fix=advice.fix(key, *readers).replace("{name}", culprit.name))
+            finding = replace(finding, fix=advice.fix(key, *readers))
     elif apart is not None and (case.uses or apart.kind != "asked"):
         line, causes = line or apart.line, [apart.cause]
         finding = replace(finding, state=apart.name if apart.kind in ("read", "held") else "")
         if fix := {"held": "scratch", "padded": "padding"}.get(apart.kind):
-            finding = replace(finding, fix=advice.fix(fix).replace("{name}", apart.name))
+            finding = replace(finding, fix=advice.fix(fix))
     if proven is not None and proven.cause and key != "common" and not (apart is not None and apart.kind == "padded"):
-        causes.append(advice.cause(proven.cause).replace("{call}", apart.mixes if apart else ""))
+        causes.append(advice.cause(sign or proven.cause))
     if proven is not None and proven.alone:
-        summary = (
-            f"request {finding.where['request']} does not follow its output: it got other logits once it had resumed"
-        )
+        summary = f"request {case.request} does not follow its output: it got other logits once it had resumed"
         finding = replace(finding, summary=summary, expected=finding.got, got=finding.expected)
-    if proven is not None and proven.fix and not (culprit and culprit.common and proven.fix in ("single", "company")):
-        finding = replace(finding, fix=advice.fix(proven.fix, *readers))
+    made = proven and (proven.cause if proven.fix is None else proven.fix)
+    if made and not (culprit and culprit.common and made in ("single", "company")):
+        finding = replace(finding, fix=advice.fix(sign or made, *readers))
     cause = "; ".join(causes) or finding.cause
     finding = replace(finding, location=line or case.line, cause=cause, state=finding.state or state)
-    return _neutral(case, finding) if cause == advice.cause("stray") else finding
+    finding = _neutral(case, finding) if cause == advice.cause("stray") else _worded(finding, case)
+    return with_history(finding, *case.at, proven=bool(proven and proven.cause))
+
+
+def _worded(finding: Finding, case: Reproduction) -> Finding:
+    """Return the finding with names in place of those in braces."""
+    key = key_at(finding.location, finding.state) if case.keyed else ""
+    words = {
+        "name": finding.state or (case.apart.name if case.apart else ""),
+        "request": case.request,
+        "call": case.apart.mixes if case.apart else "",
+        "what": "` and `".join(case.unequal),
+        "key": f", `{key}`," if key else "",
+        "line": str(case.changed_inside.number) if case.changed_inside else "",
+    }
+    cause, fix = finding.cause, finding.fix
+    for word, text in words.items():
+        cause, fix = cause.replace(f"{{{word}}}", text), fix.replace(f"{{{word}}}", text)
+    return replace(finding, cause=cause, fix=fix)
 
 
 def _neutral(case: Reproduction, finding: Finding) -> Finding:
     """Return the finding with the number in a table that leaves the row as it was, if there is one."""
-    at = case.subject, case.ops, case.program.max_num_seqs, case.mismatch, case.make_host, in_its_place
-    if found := Scene(*at, lambda host, seen, row: seen.before[row]).neutral():
+    if found := Scene(*case.at, in_its_place, lambda host, seen, row: seen.before[row]).neutral():
         words = dict(zip(("name", "value", "number"), found, strict=True))
         cause, fix = (text("neutral").format(**words) for text in (advice.cause, advice.fix))
         return replace(finding, cause=cause, fix=fix, state=found[0])

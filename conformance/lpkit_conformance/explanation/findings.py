@@ -8,7 +8,6 @@ import functools
 import inspect
 import linecache
 import re
-import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -103,12 +102,9 @@ def _returning(cls: Any, error: PluginError) -> str:
 
 def _own_body(cls: Any, name: str) -> tuple[str, list[ast.stmt]]:
     """Return the file and the statements of an author's method; empty if it has no ``def``."""
-    file, _, first = own_line(cls, name).rpartition(":")
-    with contextlib.suppress(AttributeError, OSError, StopIteration, SyntaxError, TypeError, ValueError):
-        source = textwrap.dedent("".join(inspect.getsourcelines(inspect.unwrap(getattr(cls, name)))[0]))
-        tree = ast.increment_lineno(ast.parse(source), int(first) - 1)
-        return file, next(node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)).body
-    return "", []
+    parts = _parts_of(cls) if isinstance(cls, type) else ()
+    found = [(file, part.body) for file, part in parts if isinstance(part, ast.FunctionDef) and part.name == name]
+    return found[0] if found else ("", [])
 
 
 HOOKS: dict[str, tuple[str, ...]] = {
@@ -157,19 +153,47 @@ def line_of_moves(cls: Any) -> str:
     return f"{file}:{min(lines)}" if lines else ""
 
 
-def reading_line(cls: type, attribute: str, but: str | None = "__init__") -> tuple[str, str]:
-    """Return ``file:line`` of the first line that reads an attribute of an object, and what this line sets, or else
-    what it reads; empty if none does. ``but``: the method whose lines do not count."""
+def _parts_of(cls: type) -> Iterator[tuple[str, ast.stmt]]:
+    """Yield the statements of the bodies of a class and its bases, each with its file."""
     for base in cls.__mro__:
         file = own_line(base, "").rpartition(":")[0]
         classes = [node for node in ast.walk(syntax_of(file)) if isinstance(node, ast.ClassDef)]
-        methods = [part for node in classes if node.name == base.__name__ for part in node.body]
-        for method in [part for part in methods if getattr(part, "name", "") != but]:
-            for node in ast.walk(method):
-                if isinstance(node, ast.Attribute) and node.attr == attribute and isinstance(node.ctx, ast.Load):
-                    line = f"{file}:{node.lineno}"
-                    return line, set_by(line) or attribute
+        yield from ((file, part) for node in classes if node.name == base.__name__ for part in node.body)
+
+
+def reading_line(cls: type, attribute: str, but: str | None = "__init__") -> tuple[str, str]:
+    """Return ``file:line`` of the first line that reads an attribute of an object, and what this line sets, or else
+    what it reads; empty if none does. ``but``: the method whose lines do not count."""
+    for file, part in _parts_of(cls):
+        name = getattr(part, "name", "")
+        for node in ast.walk(part) if name != but else ():
+            if isinstance(node, ast.Attribute) and node.attr == attribute and isinstance(node.ctx, ast.Load):
+                line = f"{file}:{node.lineno}"
+                text = "".join(linecache.getlines(file))
+                returned = name and re.search(rf"^ *(\w+) = self\.{name}\(", text, re.MULTILINE)
+                return line, set_by(line) or (returned[1] if returned else attribute)
     return "", ""
+
+
+def read_by_row(cls: type) -> tuple[str, str]:
+    """Return ``file:line`` and the name of an attribute that is written by slot and read, on this line, by row."""
+    parts = list(_parts_of(cls))
+    written = {name for _, part in parts for name, _ in _indexed(part, "slot")}
+    read = ((f"{file}:{line}", name) for file, part in parts for name, line in _indexed(part, "index"))
+    return next((place for place in read if place[1] in written), ("", ""))
+
+
+def _indexed(method: ast.stmt, attribute: str) -> Iterator[tuple[str, int]]:
+    """Yield the attributes of ``self`` that are looked up by this attribute of an argument, with their lines."""
+    assigns = [node for node in ast.walk(method) if isinstance(node, ast.Assign)]
+    names = [ast.unparse(node.targets[0]) for node in assigns if ast.unparse(node.value).endswith(f".{attribute}")]
+    by = re.compile("|".join([rf"\.{attribute}\b(?!\()", *(rf"(?<!\.)\b{name}\b" for name in names)]))
+    for node in ast.walk(method):
+        if isinstance(node, ast.Subscript | ast.Call):
+            held = ast.unparse(node.value if isinstance(node, ast.Subscript) else node.func)
+            root = re.match(r"self\.\w+", held)
+            if root and by.search(ast.unparse(node)[len(held) :]) and root[0] != held * isinstance(node, ast.Call):
+                yield root[0], node.lineno
 
 
 def kept_buffer(host: Host) -> tuple[str, str]:

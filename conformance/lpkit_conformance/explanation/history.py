@@ -6,6 +6,7 @@ import contextlib
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from itertools import pairwise
 from pathlib import Path
 from types import FrameType
@@ -27,12 +28,12 @@ from lpkit_conformance.explanation.state import (
     short_text,
     state_of,
 )
-from lpkit_conformance.explanation.writes import Line, author_calling, branches, watching
+from lpkit_conformance.explanation.timeline import steps_of
+from lpkit_conformance.explanation.writes import Line, author_calling, branches, stack, watching
 from lpkit_conformance.hosts import PluginError
 from lpkit_conformance.hosts.base import Host
 from lpkit_conformance.hosts.v1 import V1Driver
 from lpkit_conformance.hosts.v2 import V2Driver
-from lpkit_conformance.instruments.author_lines import is_authors
 from lpkit_conformance.instruments.module_state import owners
 from lpkit_conformance.programs.generate import Op
 from lpkit_conformance.results import Finding
@@ -76,7 +77,9 @@ class StateHistory:
         name: as the author writes it.
         request: whose row is wrong.
         changes: in the order in which they were made.
-        positions: the request's row or slot, by step.
+        held: the requests, by row or slot, in each step.
+        entered: the steps in which the request was added.
+        outputs: the number of its output tokens, by step.
         calls: numbers of the calls in which a change of the batch was reported, by step.
         file: of the class.
         follows: True if something else than the author's lines changes it, as the engine does its lists.
@@ -87,7 +90,9 @@ class StateHistory:
     name: str
     request: str
     changes: list[Change] = field(default_factory=list)
-    positions: dict[int, int] = field(default_factory=dict)
+    held: dict[int, dict[int, str]] = field(default_factory=dict)
+    entered: Sequence[int] = ()
+    outputs: dict[int, int] = field(default_factory=dict)
     calls: dict[int, list[int]] = field(default_factory=dict)
     file: str = ""
     follows: bool = False
@@ -95,10 +100,20 @@ class StateHistory:
     shared: dict[frozenset[Any], tuple[int, Line]] = field(default_factory=dict)
 
     @property
+    def positions(self) -> dict[int, int]:
+        """The request's row or slot, by step."""
+        return {step: at for step, held in self.held.items() for at, name in held.items() if name == self.request}
+
+    @property
     def by_position(self) -> bool:
         """True if entries of the state are those of rows or slots."""
         keys = {change.path[0] for change in self.changes if change.path}
         return bool(keys) and all(type(key) is int for key in keys)
+
+    @property
+    def changed_inside(self) -> Line | None:
+        """The last line that changed what an entry holds."""
+        return next((change.lines[0] for change in reversed(self.changes) if len(change.path) > 1), None)
 
     @property
     def of_request(self) -> list[Change]:
@@ -139,10 +154,10 @@ class StateHistory:
         key = "advanced" if last.step > min(self.positions, default=0) else "" if self.follows else "once"
         return self._reason(key, last.lines[0], line=last.lines[0].number) if key else None
 
-    def reason(self, last: int, blamed: str) -> Reason | None:
+    def reason(self, last: int, blamed: str, proven: bool) -> Reason | None:
         """Return why the request's entry is wrong in step ``last``; None if the changes do not tell.
 
-        ``blamed``: ``file:line`` of the last write, or of what went past it.
+        ``blamed``: ``file:line`` of the last write, or of what went past it. ``proven``: another cause is known.
         """
         here = self.positions.get(last)
         if here is None:
@@ -154,7 +169,35 @@ class StateHistory:
             return two
         if moved:
             return self._lost(moved[-1], self.positions[moved[-1] - 1], here, blamed)
-        return self._counter()
+        before = [] if proven else [self._added_again(), self._taken_back(), self._of_another(here)]
+        return next(filter(None, (self._counter(), *before)), None)
+
+    def _added_again(self) -> Reason | None:
+        """Return the reason if the request comes back, and the entry is made anew."""
+        step = self.entered[-1] if self.entered[1:] else 0
+        made = [change.lines[0].number for change in self._since if change.step == step and change.value is not None]
+        if not made:
+            return None
+        key = "begun again" if any(change.step not in self.entered for change in self._since) else "added again"
+        return self._reason(key, None, line=made[-1], step=step, count=self.outputs[step])
+
+    def _taken_back(self) -> Reason | None:
+        """Return the reason if output tokens were taken back of which the entry was made."""
+        fewer = {step: self.outputs.get(step - 1, 0) - count for step, count in self.outputs.items()}
+        step = max((step for step, count in fewer.items() if count > 0), default=0)
+        made = [change.lines[0].number for change in self._since if change.step < step]
+        return self._reason("taken back", None, line=made[-1], step=step, count=fewer[step]) if made else None
+
+    def _of_another(self, here: int) -> Reason | None:
+        """Return the reason if the entry was last written when another request came."""
+        own = [change for change in self.changes if not self.by_position or change.path[:1] == (here,)]
+        if not own or own[-1].method == "apply" or own[-1].value is None:
+            return None
+        step, line = own[-1].step, own[-1].lines[0].number
+        held, before = self.held.get(step, {}), self.held.get(step - 1, {})
+        came = [held.get(here, "")] if self.by_position else [*{*held.values()} - {*before.values()}]
+        known = len(came) == 1 and came[0] not in ("", self.request)
+        return self._reason("another", None, line=line, step=step, other=came[0]) if known else None
 
     def _two(self, here: int) -> Reason | None:
         """Return the reason if the entry and one of another row are the same object, which has changed since."""
@@ -211,15 +254,16 @@ def with_history(
     mismatch: Mismatch,
     make_host: MakeHost,
     kept: bool = False,
+    proven: bool = False,
 ) -> Finding:
     """Return the finding with the lines that wrote its state, and with why the state is wrong if they tell.
 
-    ``kept``: a new instance with the same requests is right.
+    ``kept``: a new instance with the same requests is right. ``proven``: the cause of the finding is an experiment's.
     """
     history = history_of(subject, ops, size, mismatch, make_host, finding.state)
     if history is None:
         return finding
-    if reason := history.kept() if kept else history.reason(mismatch.step, finding.location):
+    if reason := history.kept() if kept else history.reason(mismatch.step, finding.location, proven):
         cause = "; ".join(filter(None, (finding.cause, reason.cause)))
         line = str(reason.line or finding.location)
         finding = replace(finding, cause=cause, fix=reason.fix or finding.fix, location=line)
@@ -235,9 +279,9 @@ def history_of(
     name = state.partition("[")[0]
     if not name:
         return None
-    found = StateHistory(
-        name, mismatch.request, file=getattr(sys.modules.get(subject.plugin.cls.__module__), "__file__", "")
-    )
+    request, file = mismatch.request, getattr(sys.modules.get(subject.plugin.cls.__module__), "__file__", "")
+    entered = [step for step, _, events in steps_of(ops) if any(getattr(op, "request", "") == request for op in events)]
+    found = StateHistory(name, request, entered=entered, file=file)
     try:
         with contextlib.suppress(PluginError), subject.as_imported():
             host = make_host(subject, size)
@@ -264,24 +308,29 @@ class _Follower:
         """Return the attribute of the instance, of its class or module, or of each request's callable."""
         processor, (first, *fields) = self.host.driver.processor, self.history.name.split(".")
         if first != "self" or not hasattr(processor, fields[0]):
-            owner, key = self._shared.places.get(self.history.name, (None, ""))
-            return self._of_callables() if owner is None else vars(owner).get(key)
+            kept = self._shared.get(self.history.name)
+            return self._of_callables() if kept is MISSING else kept
         for name in fields:
             processor = getattr(processor, name, MISSING)
         return processor
 
-    def _position(self) -> int | None:
-        """Return the request's row or slot; None if it is not in the batch."""
-        driver, request = self.host.driver, self.history.request
+    def _held(self) -> dict[int, str]:
+        """Return the requests of the batch by row or slot."""
+        driver = self.host.driver
         if isinstance(driver, V1Driver):
-            return next((row for row, item in enumerate(driver.batch.requests) if item.request_id == request), None)
-        return driver.slots.slot(request) if isinstance(driver, V2Driver) and request in driver.slots else None
+            return dict(enumerate(item.request_id for item in driver.batch.requests))
+        slots = driver.slots if isinstance(driver, V2Driver) else None
+        return {slots.slot(name): name for name in self.host.pool.requests if name in slots} if slots else {}
 
     def _of_callables(self) -> Any:
         """Return the value of each callable's attribute or variable, by row or slot."""
         kept = [kept for kept in vars(self.host.driver.processor).values() if isinstance(kept, dict)]
         calls = [item for entries in kept for item in entries.items() if callable(item[1])]
-        values = {position: state_of("", call, 0).get(self.history.name) for position, call in calls}
+        base, fields = ".".join(self.history.name.split(".")[:2]), self.history.name.split(".")[2:]
+        values = {
+            position: reduce(lambda value, name: getattr(value, name, MISSING), fields, state_of("", call, 0).get(base))
+            for position, call in calls
+        }
         self.history.per_callable = any(value is not MISSING for value in values.values())
         return values if self.history.per_callable else MISSING
 
@@ -290,8 +339,9 @@ class _Follower:
         history, step = self.history, self.host.step
         self.number += 1
         number = self.number
-        if (position := self._position()) is not None:
-            history.positions[step] = position
+        history.held[step] = self._held()
+        if active := self.host.pool.requests.get(history.request):
+            history.outputs[step] = len(active.request.output_token_ids)
         lines: tuple[Line, ...] = ()
         history.follows |= self._last not in (None, parts_of(self.value()))
         if method != "apply":
@@ -308,20 +358,13 @@ class _Follower:
             nonlocal lines
             current: FrameType | None = frame if event == "line" else author_calling(frame)
             if event != "call" and current is not None:
-                lines = tuple(_stack(current))
+                lines = tuple(stack(current))
 
         try:
             with watching(self.value, changed, note):
                 yield
         finally:
             self._last = parts_of(self.value())
-
-
-def _stack(frame: FrameType | None) -> Iterator[Line]:
-    while frame is not None:
-        if is_authors(frame.f_code.co_filename):
-            yield Line(frame.f_code, frame.f_lineno)
-        frame = frame.f_back
 
 
 def _changed(before: Parts, now: Parts) -> list[Keys]:

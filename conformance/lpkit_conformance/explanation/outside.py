@@ -29,8 +29,8 @@ def line_outside(seen: Seen, name: str) -> int:
     around = [node for node in functions if node.lineno < seen.line <= (node.end_lineno or 0)]
     if not around:
         return 0
-    given = [item.arg for item in (*around[-1].args.args, *around[-1].args.kwonlyargs)]
-    if name in given:
+    given = around[-1].args
+    if name in [item.arg for item in (*given.args[len(given.args) - len(given.defaults) :], *given.kwonlyargs)]:
         return around[-1].lineno
     sets = [part for outer in around[:-1] for part in outer.body if isinstance(part, ast.Assign)]
     return next((part.lineno for part in sets if name in map(ast.unparse, part.targets)), 0)

@@ -56,6 +56,7 @@ class Apart(NamedTuple):
         name: of the data that it asks or looks up, or of the variable that it sets; empty for other conditions.
         here, alone: the values in short; empty if they are long.
         mixes: the call on this line that makes one value of all rows, if there is one.
+        padded: the line that makes ids of padding, if there is one.
     """
 
     kind: Literal["asked", "way", "read", "held", "set", "padded"]
@@ -64,6 +65,7 @@ class Apart(NamedTuple):
     here: str = ""
     alone: str = ""
     mixes: str = ""
+    padded: tuple[Apart, ...] = ()
 
     @property
     def cause(self) -> str:
@@ -113,9 +115,9 @@ def first_apart(
         pairs = list(zip(*trails, strict=True))
         portable = style_of(subject.plugin.cls, subject.setup.host) == "portable"
         ways: list[Callable[[list[Seen], list[Seen]], Apart | None]] = [_first, partial(_first, shared=True)]
-        ways += [_padded] * portable
-        found = next(filter(None, (way(here, alone) for way in ways for here, alone in pairs)), None)
-        return found and found._replace(mixes=mixing.get(found.line, ""))
+        padded = tuple(filter(None, (_padded(*pair) for pair in pairs * portable)))
+        found = next(filter(None, (way(*pair) for way in ways for pair in pairs)), *padded[:1] or [None])
+        return found and found._replace(mixes=mixing.get(found.line, ""), padded=padded)
     return None
 
 
@@ -163,7 +165,8 @@ def _noting(
         if frame is None or not is_authors(frame.f_code.co_filename):
             return None
         if frame not in places:
-            caller = None if _gets_rows(frame) else place_of(frame.f_back)
+            caller = place_of(frame.f_back)
+            caller = caller if caller and _goes_on(frame, caller) else None
             loop = row_loop(frame.f_back, caller.row, caller.rows) if frame.f_back and caller else None
             places[frame] = place_in(frame) or (None if loop and not loop.own else caller)
         return places[frame]
@@ -205,8 +208,11 @@ def _arguments(frame: FrameType) -> list[Any]:
     return [frame.f_locals[name] for name in names if name in frame.f_locals]
 
 
-def _gets_rows(frame: FrameType) -> bool:
-    return any(isinstance(value, Rows) or getattr(value, "ndim", 0) > 0 for value in _arguments(frame))
+def _goes_on(frame: FrameType, place: _Place) -> bool:
+    """Return True if a function gets nothing but what is its caller's, row by row."""
+    given = _arguments(frame)
+    sizes = {len(value) for value in given if getattr(value, "ndim", 0) > 0}
+    return place.row < 0 or not (sizes - {place.rows} or any(isinstance(value, Rows) for value in given))
 
 
 def _row_in(before: torch.Tensor, row: int, frame: FrameType) -> _Place | None:
@@ -330,8 +336,8 @@ def _apart(
         return Apart(kind, f"{seen.file}:{line}", name, short_text(here), short_text(alone))
     if linecache.getline(seen.file, seen.line).lstrip().startswith(("for ", "while ")):
         return None
-    values = (short_text(value.value if isinstance(value, _Placed) else value) for value in (here, alone))
-    return Apart(kind, f"{seen.file}:{seen.line}", name, *values)
+    texts = [short_text(value.value if isinstance(value, _Placed) else value) for value in (here, alone)]
+    return Apart(kind, f"{seen.file}:{seen.line}", name, texts[0], texts[1])
 
 
 def _asked(seen: Seen, before: list[Seen]) -> Apart | None:

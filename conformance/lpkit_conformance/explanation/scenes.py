@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import functools
+import inspect
 import itertools
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from types import FrameType, ModuleType
+from types import FrameType, FunctionType, ModuleType
 from typing import Any, Final, Literal
 
 import torch
@@ -35,7 +37,7 @@ from lpkit_conformance.explanation.state import (
 from lpkit_conformance.explanation.writes import ANYWHERE, Line, Writes, author_calling
 from lpkit_conformance.hosts import Host, Observation, PluginError
 from lpkit_conformance.hosts.requests import make_active
-from lpkit_conformance.instruments.author_lines import following
+from lpkit_conformance.instruments.author_lines import following, syntax_of
 from lpkit_conformance.instruments.module_state import CACHED, owners
 from lpkit_conformance.programs.generate import Op
 from lpkit_conformance.subject.subject import Subject
@@ -73,6 +75,7 @@ class Culprit:
         common: True if it is one value for all requests.
         table: True if it is a list or an array for all requests.
         unwritten: True if it is an entry that is as the constructor left it.
+        keyed: True if it is looked up by a key that is not the request's own row or slot, as in a cache.
         how: key of the cause, if it is not the value that is wrong: an earlier step left it (``kept``), an exception
             goes with it (``raised``), or it goes from one request to another (``carried``).
         line: ``file:line`` of its definition, its key, the last write, or a branch that did not write; else empty.
@@ -91,6 +94,7 @@ class Culprit:
     others: tuple[str, ...] = ()
     table: bool = False
     unwritten: bool = False
+    keyed: bool = False
 
     @property
     def stored(self) -> bool:
@@ -110,7 +114,7 @@ class Culprit:
         key = "shared" if self.value and self.value == self.own else key
         both = "both" if self.holder else "together"
         key = "raised" if self.how == "raised" else both if self.others else self.how or key
-        value = held if key == "both" else value
+        value = held if key == "both" else value if self.value or key != "left" else "there"
         own = f", {self.own}," if self.own else ""
         texts = {"name": "` and `".join((self.name, *self.others)), "value": value, "own": own, "request": request}
         return advice.cause(key, "culprit").format(**texts)
@@ -140,6 +144,7 @@ class Scene:
     tables: Sequence[str] = ()
     _position: int = field(default=ANYWHERE, init=False)
     _captured: dict[Path, State] = field(default_factory=dict, init=False)
+    _innermost: Any = field(default=None, init=False)
 
     def search(self) -> Culprit | None:
         """Return the smallest part of the state that makes the row right when it is set back."""
@@ -155,8 +160,9 @@ class Scene:
     def source_of(self, found: Culprit) -> Culprit:
         """Return the state that ``found`` took a wrong value from, such as a list on the host, or a cache."""
         source = self._read_at(found) or found
-        carried = self.carried() if source.holder or source.opaque else None
-        return source if carried is None or _base(carried) == _base(source) else carried
+        carried = self.carried()
+        other = carried is not None and _base(carried) != _base(source)
+        return carried if carried and other and (source.holder or source.opaque or carried.keyed) else source
 
     def neutral(self) -> tuple[str, str, int] | None:
         """Return name and value of the request's own entry of a table, and the number with which its row is right."""
@@ -213,6 +219,10 @@ class Scene:
             path = (*path, *keys)
         if 1 < len(keys) <= MOST_TOGETHER and not any("[" in key for key in keys):
             return replace(self.culprit((*path, keys[0])), others=tuple(keys[1:]))
+        if path and not keys and isinstance(self._innermost, FunctionType):  # what it reads of its instance is wrong
+            behind = replace(self, tables=[*self.tables, path[0]])._below(())
+            if behind is not None:
+                return behind
         own = path and path[-1] not in (CALLABLES + ENTRY, WRAPPED)
         return self.culprit(path) if own else None
 
@@ -226,6 +236,7 @@ class Scene:
 
         def look(host: Host) -> None:
             here, own = self._parts(host.driver.processor, path), self._own(host, path)
+            self._innermost = here.home
             parts = {} if here.home is MISSING else {**here.places, **own.places}
             names = [name for name in parts if name not in self.tables]
             found[:] = [name for name in names if not same(here.get(name), own.get(name))]
@@ -262,7 +273,9 @@ class Scene:
             right = self._own(host, outer).get(name)
             kept = vars(host.driver.processor).get(name.removeprefix("self."), MISSING)
             mine = "[" not in "".join(path) or (name.startswith("self.") and kept is wrong is not MISSING)
-            common = mine and ENTRY not in name and not isinstance(wrong, dict)
+            mine = mine or (ENTRY not in "".join(path) and self._is_field(name))
+            fields = not isinstance(wrong, dict) or all(self._is_field(f"[{key!r}]") for key in wrong)
+            common = mine and ENTRY not in name and fields
             shown = name.replace(ENTRY, f"[{self._place(host.driver.processor)}]")
             holder = self._holder(host, path, wrong, right)
             if self.how == "raised" and isinstance(wrong, dict) and isinstance(right, dict):
@@ -286,14 +299,28 @@ class Scene:
             return writes.around(method, args, value) if late else contextlib.nullcontext()
 
         self._row_right(lambda host: None, around)
-        line = str((self.how == "carried" and writes.keyed) or self._declared(path) or writes.line or "")
-        return replace(found[-1], line=line, reported=writes.reported)
+        keyed = self.how == "carried" or (name.endswith("]") and ENTRY not in name and not self._is_field(name))
+        line = str((keyed and writes.keyed) or self._declared(path) or writes.line or "")
+        keyed = keyed and (writes.keyed is not None or self._owner_of(path[0])[1])
+        return replace(found[-1], line=line, reported=writes.reported, keyed=keyed)
+
+    def _is_field(self, name: str) -> bool:
+        """Return True for an entry whose key the author's file spells out, as of a dict of options."""
+        file, key = inspect.getsourcefile(self.subject.plugin.cls) or "", name.rpartition("[")[2].removesuffix("]")
+        nodes = list(ast.walk(syntax_of(file)))
+        keys = [node.slice for node in nodes if isinstance(node, ast.Subscript)]
+        keys += [part for node in nodes if isinstance(node, ast.Dict) for part in node.keys if part]
+        return any(isinstance(part, ast.Constant) and repr(part.value) == key for part in keys)
 
     def _declared(self, path: Path) -> str:
         """Return ``file:line`` of the data of a class or a module; empty for an instance's, and for a cache's calls."""
-        owner, name = State.of(self._blank().processor, self._owners).places.get(path[0], (None, ""))
-        inside = not isinstance(owner, type | ModuleType) or isinstance(vars(owner)[name], CACHED)
-        return "" if inside else declaration(owner, name)
+        owner, cached = self._owner_of(path[0])
+        return "" if owner is None or cached else declaration(owner, path[0].rpartition(".")[2])
+
+    def _owner_of(self, name: str) -> tuple[type | ModuleType | None, bool]:
+        """Return the class or the module that has this, and True if it is a function with a cache."""
+        owner, key = State.of(self._blank().processor, self._owners).places.get(name, (None, ""))
+        return (owner, isinstance(vars(owner)[key], CACHED)) if isinstance(owner, type | ModuleType) else (None, False)
 
     def _blank(self) -> Host:
         """Return a new engine without requests."""
@@ -350,7 +377,8 @@ class Scene:
     def _capture(self, path: Path) -> None:
         """Keep the parts of an instance without requests, or else the request's own as they are at the line."""
         if self.point in (REPORTS, CALLS):
-            self._captured[path] = self._parts(self._blank().processor, path).copied()
+            with self.subject.as_imported():
+                self._captured[path] = self._parts(self._blank().processor, path).copied()
             return
         scene = replace(self, point=None)
 

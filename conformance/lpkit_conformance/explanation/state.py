@@ -7,6 +7,7 @@ import copy
 import functools
 import gc
 import random
+import re
 import reprlib
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -314,4 +315,4 @@ def short_text(value: Any) -> str:
     if isinstance(value, torch.Tensor | np.ndarray | np.generic):
         return str(value.item()) if value.ndim == 0 else ""
     text = repr(value)[:MOST_TEXT] if isinstance(value, Params) else reprlib.repr(value)
-    return "" if "object at" in text or "<" in text else text
+    return "" if re.search(r"object at|[<>]", text) else text

@@ -55,7 +55,7 @@ def _surroundings(
 ) -> Iterator[tuple[RequestRow, str]]:
     """Yield each row with its step, its position, the number of other requests, and what happened right before."""
     by_step = {frame.step: frame for frame in frames}
-    events = {number: before for number, _, before in _steps(ops, first)}
+    events = {number: before for number, _, before in steps_of(ops, first)}
     for row in rows:
         others = len(by_step[row.step].positions) - 1 if row.step in by_step else 0
         at = _position_of(by_step, (row.step, culprit[1])) if culprit else None
@@ -86,7 +86,7 @@ def timeline(
     by_step = {frame.step: frame for frame in frames}
     steps = [
         {**_step(number, op, events), "rows": _rows(by_step[number]) if number in by_step else []}
-        for number, op, events in _steps(ops, first)
+        for number, op, events in steps_of(ops, first)
         if culprit is None or number <= culprit[0]
     ]
     kept = steps[-MOST_STEPS:]
@@ -111,7 +111,7 @@ def timeline(
     }
 
 
-def _steps(ops: Sequence[Op], first: int) -> Iterator[tuple[int, Op, list[Op]]]:
+def steps_of(ops: Sequence[Op], first: int = 1) -> Iterator[tuple[int, Op, list[Op]]]:
     """Yield number and operation of every step, and what happened to requests right before it."""
     number = first - 1
     events: list[Op] = []

@@ -26,7 +26,6 @@ from lpkit_conformance.explanation.findings import (
     settings_of,
 )
 from lpkit_conformance.explanation.hazards import SHORT, Hazard, fix_for, fix_for_exception, hazards, without
-from lpkit_conformance.explanation.history import with_history
 from lpkit_conformance.explanation.picture import record_frames
 from lpkit_conformance.explanation.row_values import first_apart
 from lpkit_conformance.explanation.steps import RequestRow, rows_of
@@ -208,7 +207,6 @@ def _evidence(subject: Subject, small: Program, trouble: Trouble, make_host: Mak
         apart = first_apart(subject, small.ops, small.max_num_seqs, trouble, make_host)
         case = Reproduction(subject, make_host, small, trouble, finding, line, culprit, apart)
         finding = blamed(case, _passes)
-        finding = with_history(finding, subject, small.ops, small.max_num_seqs, trouble, make_host)
         with contextlib.suppress(PluginError), subject.as_imported():
             host = make_host(subject, small.max_num_seqs)
             rows = rows_of(subject, host.pool.requests, list(host.run(small.ops)), differs)

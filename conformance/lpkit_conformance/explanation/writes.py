@@ -65,6 +65,8 @@ class Writes:
         self.first: Line | None = None
         self.last: Line | None = None
         self._entered: list[Line] = []
+        self._at: tuple[Line, ...] = ()
+        self._written_at: tuple[Line, ...] = ()
         self._blamed: dict[Line, Line] = {}
         self.ran: Line | None = None
         self._inherited = {
@@ -90,7 +92,7 @@ class Writes:
         """The line that makes the key by which the value, a dict, was looked up last; None if none was."""
         for line in reversed(self._entered):
             if self._named.search(line.text):
-                for key in _keys(line, self._attribute):
+                for key in _keys(line.code.co_filename, line.number, self._attribute):
                     own = [other for other in self._entered if other.code is line.code]
                     made = [other for other in own if other.text.lstrip().startswith(f"{key} = ")]
                     return (made or [line])[-1]
@@ -111,13 +113,14 @@ class Writes:
         def changed(kept: Any, before: Parts, now: Parts) -> None:
             if self.ran is not None:
                 wrote = self.ran if self._named.search(self.ran.text) else self._stored or self.ran
-                self.first, self.last = self.first or wrote, wrote
+                self.first, self.last, self._written_at = self.first or wrote, wrote, self._at
                 self._stored = self._stored if kept is MISSING else None  # the value in its place was stored already
 
         def note(frame: FrameType, event: str) -> None:
             nonlocal reports
             if event == "line":
                 line = Line(frame.f_code, frame.f_lineno)
+                self._at = tuple(stack(frame))
                 if line == self._until:
                     self._then = self._wrote()
                 self.ran = self._blamed[line] = self._line_of(frame)
@@ -174,7 +177,12 @@ class Writes:
         """
         own = [line for line in self._entered if line.code not in self._inherited]
         last = own[-1] if 0 < len(own) < len(self._entered) else None
-        return self._passed(own) or last or self._passed(self._entered) or self._passed_sources()
+        return self._passed(own) or last or self._passed(self._entered) or self._uncalled() or self._passed_sources()
+
+    def _uncalled(self) -> Line | None:
+        """Return the branch around the last write, or around a call that led to it, which ran without it."""
+        around = (test for line in self._written_at for test in branches(line.code, line.number)[::-1])
+        return next((test for test in around if test in self._entered), None)
 
     def _passed_sources(self) -> Line | None:
         """Return the same for an attribute that the last write of an earlier request's value had read."""
@@ -240,6 +248,14 @@ def author_calling(frame: FrameType) -> FrameType | None:
     return caller if caller is not None and is_authors(caller.f_code.co_filename) else None
 
 
+def stack(frame: FrameType | None) -> Iterator[Line]:
+    """Yield the author's lines that a frame is at, and that have called it."""
+    while frame is not None:
+        if is_authors(frame.f_code.co_filename):
+            yield Line(frame.f_code, frame.f_lineno)
+        frame = frame.f_back
+
+
 def follow(
     cls: type,
     make: Callable[[], Host],
@@ -281,10 +297,21 @@ def _only_stores(code: CodeType, number: int) -> bool:
     return False
 
 
-def _keys(line: Line, attribute: str) -> Iterator[str]:
+def key_at(place: str, name: str) -> str:
+    """Return the key by which the line ``file:line`` looks something up in what has this name, or which it makes."""
+    file, _, number = place.rpartition(":")
+    attribute = re.sub(r"\[[^]]*\]", "", name).rpartition(".")[2]
+    with contextlib.suppress(SyntaxError):
+        made = parsed(file, int(number or 0)).body[0]
+        text = ast.unparse(made.value) if isinstance(made, ast.Assign) else ""
+        return next(_keys(file, int(number), attribute), "" if attribute in text else text)
+    return ""
+
+
+def _keys(file: str, number: int, attribute: str) -> Iterator[str]:
     """Yield the keys by which a line of one statement looks something up in an attribute or a variable."""
     with contextlib.suppress(SyntaxError):
-        for node in ast.walk(parsed(line.code.co_filename, line.number)):
+        for node in ast.walk(parsed(file, number)):
             match node:
                 case ast.Subscript(value=held, slice=key):
                     pass

@@ -102,6 +102,14 @@ def set_by(place: str) -> str:
     return sets[1] if sets else ""
 
 
+def changed_by(place: str) -> str:
+    """Return what the line ``file:line`` changes in place, or else sets; empty if it does neither."""
+    file, _, number = place.rpartition(":")
+    text = linecache.getline(file, int(number or 0))
+    calls = re.search(r"\b([\w.]+)(?:\[[^]]*\])?\.(?:\w+_|append|extend|insert|pop|remove|clear|sort|reverse)\(", text)
+    return calls[1] if calls else set_by(place)
+
+
 def definition(file: str, name: str, owner: str = "") -> str:
     """``file:line`` of what gives a name to a module, or to its class ``owner``; empty if it does not do so once."""
     tree = syntax_of(file)

@@ -53,8 +53,8 @@ class PadsWithZero(lpkit.LogitsProcessor):
         return True
 
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
-        ids = self.amount[rows].clamp(min=0)
-        raised = torch.zeros_like(logits).scatter_(1, ids, 3.0)  # at fault
+        ids = self.amount[rows].clamp(min=0)  # at fault
+        raised = torch.zeros_like(logits).scatter_(1, ids, 3.0)
         return logits + raised
 
 
@@ -312,13 +312,8 @@ def counted(ids: list[int], logits: torch.Tensor, *, amount: float, seen: Any = 
     [
         (BestOfTheBatch, "LP201", "", "`best` is the first value of the row"),
         (KeepsByContent, "LP201", "", "`best` is the first value of the row"),
-        (
-            PadsWithZero,
-            "LP201",
-            "",
-            "`raised` is the first value of the row that is not as it is alone; the row is right",
-        ),
-        (RowForSlot, "LP201", "self.own", "`self.own` gives the row another value"),
+        (PadsWithZero, "LP201", "", "beside a longer row, the line makes ids of the padding"),
+        (RowForSlot, "LP201", "self.own", "`self.own` is written by slot"),
         (KeyOfTheSign, "LP201", "self.made", "`self.made` takes something from one request"),
         (QuickAlone, "LP201", "", "the condition is answered otherwise"),
         (BuiltForArrivals, "LP204", "self.index", "`self.index` and `self.by` are out of step"),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 import lpkit
 import torch
+from lpkit import v2
 from lpkit.v1 import BatchUpdate
 
 from zoo.arguments import INF, REPETITION, number, token, tokens
@@ -17,7 +19,7 @@ from zoo.correct.v1 import Bias, DenseMinP, V1Base
 from zoo.registry import defect, sound
 
 
-@defect("LP201", "a conversation is known by the beginning of its prompt", fix="let the key")
+@defect("LP201", "a conversation is known by the beginning of its prompt", advice="key-argument")
 class ByPrefix(Bias):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -190,7 +192,7 @@ class LastAdmitted(Dense):
         return logits
 
 
-@defect("LP201", "rows.index instead of rows.slots", advice="company", line="logits[:, 5] += self.amount.all")
+@defect("LP201", "rows.index instead of rows.slots", advice="slot-by-row", line="logits[:, 5] += self.amount.all")
 class IndexForSlots(Dense):
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
         logits[:, 5] += self.amount.all[rows.index]
@@ -260,7 +262,7 @@ class Alternating:
         return logits
 
 
-@defect("LP201", "one callable with a state for all requests with equal arguments")
+@defect("LP201", "one callable with a state for all requests with equal arguments", advice="same-callable")
 class CallablePerAmount(Simple):
     def __init__(self, *args: Any) -> None:
         self.made: dict[float, Alternating] = {}
@@ -520,3 +522,91 @@ class Meter:
 class NotesInTheClass(Simple):
     def make(self, amount: float, params: Any) -> Callable[..., torch.Tensor]:
         return Meter(amount)
+
+
+@defect("LP201", "masks of prompts are kept by their length", advice="key-tokens", line="setdefault(len(prompt")
+class ByPromptLength(Bias):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.known: dict[int, list[int]] = {}
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        state = self.read(params)
+        return state and (state, self.known.setdefault(len(prompt or []), prompt or [0]))
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, ((_, bias), ids) in self.rows.items():
+            logits[row, ids] += bias
+        return logits
+
+
+@defect("LP201", "a list that is kept grows with each request", advice="key-changed", line="amounts.append")
+class KeepsAndAdds(Dense):
+    @functools.lru_cache(maxsize=4)  # noqa: B019
+    def kept(self, kind: str) -> list[float]:
+        return [0.0]
+
+    def admit(self, request: lpkit.Request) -> bool:
+        amounts = self.kept("sum")
+        amounts.append(request.params.amount)
+        self.amount[request.slot] = sum(amounts)
+        return True
+
+
+@defect("LP201", "a strict request makes all requests strict", advice="reduces", line="strict.any()")
+class StrictForAll(Dense):
+    def floor(self, strict: torch.Tensor) -> torch.Tensor:
+        wanted = strict.any()
+        return torch.where(wanted, 0.0, 2.0)
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        logits[:, 5] += self.floor(self.amount[rows] > 1.4)
+        return logits
+
+
+class Listed(lpkit.LogitsProcessor):
+    """Raises the ids of a list; the sound version."""
+
+    CASE = {"extra_args": {"listed_ids": [5, 9, 11]}}
+    history = "length"
+
+    class Params(lpkit.Params, prefix="listed_"):
+        ids: list[lpkit.TokenId] = lpkit.Field(min_length=1, max_length=64)
+
+    ids = lpkit.ragged(torch.int64)
+
+    def admit(self, request: lpkit.Request) -> bool:
+        self.ids[request.slot] = request.params.ids
+        return True
+
+    def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
+        ids = self.ids[rows]
+        logits[ids] = logits[ids] + self.share(ids)
+
+    def share(self, ids: torch.Tensor) -> torch.Tensor:
+        return 3.0 / (ids >= 0).sum(1, keepdim=True)
+
+
+sound("the ids of a list share a boost")(Listed)
+
+
+@defect("LP201", "the boost is divided by the width of the batch", advice="padding-width", line="ids.shape[1]")
+class SharesTheWidth(Listed):
+    def share(self, ids: torch.Tensor) -> torch.Tensor:
+        return torch.full((len(ids), 1), 3.0 / ids.shape[1], device=ids.device)
+
+
+@defect("LP201", "goes on with the last id of a list that fills the width", advice="padding-at", line="self.ids.at(")
+class GoesOnAtTheEnd(Listed):
+    def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
+        due = self.ids.at(rows, rows.output_len.unsqueeze(1))
+        logits[due] = logits[due] + 3.0
+
+
+@defect("LP201", "reads all prompts as long as the longest", advice="behind", line="all_token_ids", name="ReadsOn")
+class V2ReadsOn(Boost):
+    def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
+        slots = ctx.expanded_idx_mapping.long()
+        width = int(self.req_states.prompt_len.np[ctx.idx_mapping_np].max())
+        ids = self.req_states.all_token_ids.gpu[slots, :width].long()
+        return logits + torch.zeros_like(logits).scatter_(1, ids, 1.0) * self.per_row(ctx).unsqueeze(1)

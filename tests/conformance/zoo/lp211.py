@@ -13,7 +13,7 @@ from zoo.correct.v1_history import History
 from zoo.registry import defect
 
 
-@defect("LP211", "counts outputs from the Add on: a resumed request starts again")
+@defect("LP211", "counts outputs from the Add on: a resumed request starts again", cause="when a comes back")
 class StartsAtAdd(Relative):
     def start(self, outputs: list[int]) -> int:
         return len(outputs)

@@ -81,7 +81,7 @@ class ByTemplate(Bias):
         return self.known.setdefault(tuple(prompt[:48]), state)
 
 
-@defect("LP214", "what fills up the shorter histories counts as token 0", fix="below the row's own length")
+@defect("LP214", "what fills up the shorter histories counts as token 0", advice="clamped")
 class PaddingIsTokenZero(Dense):
     history = "tokens"
 

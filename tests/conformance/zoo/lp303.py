@@ -137,3 +137,15 @@ class TakesNext(Simple):
             return logits
 
         return apply
+
+
+@defect("LP303", "draws its noise from one generator", advice="draws", line="generator=")
+class OneGenerator(Bias):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.noise = torch.Generator(self.device).manual_seed(7)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (_, bias) in self.rows.items():
+            logits[row] += bias * torch.rand(logits.shape[1], generator=self.noise, device=self.device)
+        return logits

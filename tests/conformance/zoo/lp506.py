@@ -10,7 +10,7 @@ from zoo.correct.v1_history import History
 from zoo.registry import defect
 
 
-@defect("LP506", "a count that only ever goes up")
+@defect("LP506", "a count that only ever goes up", cause="output tokens back")
 class OnlyUp(History):
     def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
         weight = self.read(params)
