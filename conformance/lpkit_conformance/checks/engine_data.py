@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
@@ -13,12 +13,9 @@ from lpkit.runtime import Request
 
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.explanation.findings import method_location
-from lpkit_conformance.explanation.verify import survive
 from lpkit_conformance.explanation.writes import Writes
-from lpkit_conformance.hosts import PluginError, default_host
-from lpkit_conformance.hosts.base import Host, Watch
+from lpkit_conformance.hosts.base import Watch
 from lpkit_conformance.instruments.trails import changed_by
-from lpkit_conformance.programs.generate import Op, Program
 from lpkit_conformance.results import Failed
 from lpkit_conformance.subject.subject import Subject
 
@@ -27,28 +24,6 @@ SHORT = 40
 
 AROUND = 5
 """Tokens that a report shows of a longer list."""
-
-
-def play(subject: Subject, ops: Sequence[Op], watched: Callable[[Host, bool], Watch]) -> None:
-    """Run operations under a watch; if that fails, run them again and follow the author's lines, to name the line.
-
-    ``watched``: returns the watch of :func:`leaving` for a host, and for True, if it follows lines.
-    """
-
-    def run(follow: bool) -> None:
-        host = default_host(subject, 8)
-        with host.driver.watched(watched(host, follow)):
-            for _ in host.run(ops):
-                pass
-
-    try:
-        run(False)
-    except Failed:
-        run(True)
-        raise
-    except PluginError:
-        survive(subject, Program("lists and updates", tuple(ops), 8))
-        raise
 
 
 def leaving(
@@ -119,10 +94,15 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _shown(value: Any, other: Any) -> str:
-    """Describe a value; of a long list its length, and the position where it begins to differ from the other."""
-    if not isinstance(value, list):
-        return str(value.tolist() if isinstance(value, torch.Tensor | np.ndarray) else value)[:200]
-    if max(len(value), len(other)) <= SHORT:
+    """Describe a value; of a long list or an array the size, and the place where it begins to differ from the other."""
+    if isinstance(value, torch.Tensor | np.ndarray):
+        one, its = torch.as_tensor(value), torch.as_tensor(other)
+        if one.numel() <= SHORT:
+            return str(one.tolist())
+        *row, start = (one != its).nonzero()[0].tolist()
+        size = " x ".join(map(str, one.shape))
+        return f"{size}; {one[tuple(row)][start : start + AROUND].tolist()} at {[*row, start]}"
+    if not isinstance(value, list) or max(len(value), len(other)) <= SHORT:
         return str(value)[:200]
     start = next((n for n, (one, its) in enumerate(zip(value, other, strict=False)) if one != its), len(other))
     return f"{len(value):,} tokens; {value[start : start + AROUND]} at {start:,}"

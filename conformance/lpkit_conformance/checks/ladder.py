@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import ClassVar
 
 from lpkit_conformance.checks.base import STATE, Check
-from lpkit_conformance.checks.lazily import Host, Subject, calls, compare, parts, trails, verify
+from lpkit_conformance.checks.lazily import Host, Subject, Watch, calls, compare, parts, trails, verify
 from lpkit_conformance.explanation.hazards import Hazard
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Program, Step, program
 from lpkit_conformance.results import Failed, Skipped
@@ -70,6 +70,31 @@ def observed(subject: Subject, ops: Iterable[Op], pause: float = 0.0) -> list[ca
         observed(subject, staying)
         raise Skipped("the plugin raises once a request has left, which LP202 to LP206 judge") from error
     return found
+
+
+def play(subject: Subject, ops: Iterable[Op], watched: Callable[[Host, bool], Watch]) -> None:
+    """Run operations under a watch; if that fails, run them again and follow the author's lines, to name the line.
+
+    ``watched``: returns the watch of :mod:`engine_data` for a host, and for True, if it follows lines.
+
+    Raises:
+        Skipped: the plugin raises once a request has left.
+    """
+
+    def run(follow: bool) -> None:
+        host = parts.default_host(subject, 8)
+        with host.driver.watched(watched(host, follow)):
+            for _ in host.run(ops):
+                pass
+
+    try:
+        run(False)
+    except Failed:
+        run(True)
+        raise
+    except calls.PluginError:
+        observed(subject, ops)
+        raise
 
 
 def parted(first: Iterable[calls.Observation], second: Iterable[calls.Observation]) -> tuple[int, int] | None:

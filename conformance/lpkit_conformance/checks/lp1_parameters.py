@@ -200,7 +200,7 @@ class LP105(Check):
         ]
         for variant, params in requests:
             admitted = subject.completed(copy.deepcopy(params))
-            before = repr(admitted), dict(admitted.extra_args or {})
+            before = repr(admitted), copy.deepcopy(dict(admitted.extra_args or {}))
             refusal = subject.plugin.refusal(params)
             if isinstance(refusal, ValueError):
                 if variant is None:
@@ -221,12 +221,15 @@ class LP105(Check):
 
     def _changed(self, where: dict[str, str], before: Any, params: SamplingParams, line: str) -> Failed:
         popped = advice.sign(self.code, line)
-        cause = advice.cause(popped, self.code) if popped else advice.cause("engine-data").format(name="`extra_args`")
+        now = dict(params.extra_args or {})
+        changed = [key for key in now if key not in before or now[key] != before[key]]
+        name = f"`extra_args[{changed[0]!r}]`" if changed else "`extra_args`"
+        cause = advice.cause(popped, self.code) if popped else advice.cause("engine-data").format(name=name)
         return Failed(
             "the plugin changed the request's SamplingParams" + "".join(f", with {name}" for name in where.values()),
             where,
             f"extra_args {before!r}"[:300],
-            f"extra_args {dict(params.extra_args or {})!r}"[:300],
+            f"extra_args {now!r}"[:300],
             cause=cause,
             fix=advice.fix(popped, self.code) if popped else "",
             location=line,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from lpkit_conformance.checks.base import EVERY_METHOD, STATE, Check
-from lpkit_conformance.checks.ladder import LadderCheck, differing, mixed_arrivals
+from lpkit_conformance.checks.ladder import LadderCheck, differing, mixed_arrivals, play
 from lpkit_conformance.checks.lazily import (
     Host,
     Subject,
@@ -182,7 +182,7 @@ class LP502(Check):
         def watched(host: Host, follow: bool) -> Watch:
             return engine_data.leaving_lists(subject, host.pool.all_requests, follow=follow)
 
-        engine_data.play(subject, ops, watched)
+        play(subject, ops, watched)
         return None
 
 
@@ -210,5 +210,5 @@ class LP507(Check):
 
             return engine_data.leaving(subject, shared, report, "change a copy of {name}", follow)
 
-        engine_data.play(subject, [*mixed_arrivals(6), Step(2), *fewer, *mixed_arrivals(2, "s"), Step(2)], watched)
+        play(subject, [*mixed_arrivals(6), Step(2), *fewer, *mixed_arrivals(2, "s"), Step(2)], watched)
         return None

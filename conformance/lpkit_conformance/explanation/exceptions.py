@@ -44,6 +44,8 @@ def read(kind: str, text: str, error: BaseException | None = None) -> tuple[str,
         kind = "config field"
     elif (found := re.search(r"'(\w+)' object has no attribute", text)) and not hasattr(builtins, found[1]):
         kind = "missing attribute"
+    if kind == "None" and values.endswith(" is None"):
+        kind = "this None"
     causes = "" if kind == "prompt first" else values, CAUSES["exception"].get(kind, "")
     return "; ".join(filter(None, causes)), FIXES["exception"].get(kind, ""), line
 
@@ -67,6 +69,8 @@ def _values(error: BaseException) -> str:
                 which = "the index" if at == str(index) else f"`{at}`"
                 return f"`{name}` has {len(held)} entr{'y' if len(held) == 1 else 'ies'}, and {which} is {index}"
         read = {ast.unparse(node): _plain(node, frame) for node in nodes if isinstance(node, ast.Name | ast.Attribute)}
+        if "NoneType" in str(error) and "None" in read.values():
+            read = {name: value for name, value in read.items() if value == "None"}
         return " and ".join([f"`{name}` is {value}" for name, value in read.items() if value][:MOST_VALUES])
     return ""
 

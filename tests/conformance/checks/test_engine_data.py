@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 import pytest
 import torch
 from lpkit.runtime import Request
-from lpkit_conformance.checks.engine_data import leaving_lists, play
+from lpkit_conformance.checks.engine_data import leaving, leaving_lists
+from lpkit_conformance.checks.ladder import play
 from lpkit_conformance.programs.generate import Arrive, Step
 from lpkit_conformance.results import Failed
 from lpkit_conformance.settings.cases import Case
@@ -30,6 +31,16 @@ def test_a_report_names_the_list_and_where_a_long_one_begins_to_differ() -> None
     assert finding.got == "990 tokens; [710, 711, 712, 713, 714] at 700"
     with pytest.raises(Failed, match="prompt token list"), watch("update_state", ()):
         request.prompt_token_ids.append(4)  # type: ignore[union-attr]
+
+
+def test_a_report_shows_where_an_array_begins_to_differ() -> None:
+    plugin = Subject.of("bias", Bias, "v1", Case.parse(Bias.CASE))
+    table = torch.arange(300).view(3, 100)
+    watch = leaving(plugin, lambda method, args: {"table": table.clone()}, "{method} changed {name}", "")
+    with pytest.raises(Failed) as raised, watch("apply", ()):
+        table[1, 20:] = 7
+    assert raised.value.finding.expected == "3 x 100; [120, 121, 122, 123, 124] at [1, 20]"
+    assert raised.value.finding.got == "3 x 100; [7, 7, 7, 7, 7] at [1, 20]"
 
 
 class AppendsOutputs(Bias):

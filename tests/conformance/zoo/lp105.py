@@ -14,7 +14,7 @@ from zoo.correct.v1_odd import Listed
 from zoo.registry import defect
 
 
-@defect("LP105", "sorts the client's own list", line="ids.sort()")
+@defect("LP105", "sorts the client's own list", line="ids.sort()", cause="`extra_args['lower']` itself")
 class SortsTheClientsList(Listed):
     def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
         ids = (params.extra_args or {}).get("lower")

@@ -130,3 +130,20 @@ class MovesTheObject(ByHand):
             if token is not None and row < len(logits):
                 logits[row, token] += bias
         return logits
+
+
+@defect("LP204", "packs its rows before they move", advice="derived", line="if update.added")
+class PacksBeforeMoves(ByHand):
+    packed = torch.zeros(0, dtype=torch.int64)
+
+    def removals(self, update: BatchUpdate) -> None:
+        super().removals(update)
+        if update.added or update.removed:
+            self.pack()
+
+    def pack(self) -> None:
+        self.packed = torch.tensor([*self.rows], dtype=torch.int64, device=self.device)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        logits[self.packed, 5] += 1.5
+        return logits

@@ -39,20 +39,3 @@ class ClearsTail(V2Presence):
 class CountsPositionsUp(ByLength):
     def outputs(self, ctx: v2.LogitsContext) -> torch.Tensor:
         return ctx.pos.add_(1) - self.req_states.prompt_len.gpu[ctx.expanded_idx_mapping.long()]
-
-
-@defect("LP507", "packs its rows before they move", advice="derived", line="if update.added", also=("LP204",))
-class PacksBeforeMoves(ByHand):
-    packed = torch.zeros(0, dtype=torch.int64)
-
-    def removals(self, update: BatchUpdate) -> None:
-        super().removals(update)
-        if update.added or update.removed:
-            self.pack()
-
-    def pack(self) -> None:
-        self.packed = torch.tensor([*self.rows], dtype=torch.int64, device=self.device)
-
-    def apply(self, logits: torch.Tensor) -> torch.Tensor:
-        logits[self.packed, 5] += 1.5
-        return logits
