@@ -23,18 +23,25 @@ Groups = Mapping[str, Mapping[str, str]]
 """Texts by group and key."""
 
 
+WIDTHS: Final = {
+    "from-the-end": r"\[:, *-\d",
+    "clamped": r"\.clamp\w*\(",
+    "padding-at": r"\.at\(",
+    "padding-width": r"\.(shape|size|numel|mean)\b|\blen\(",
+}
+"""What the line does with the width of a batch, the length of its longest row."""
+
 SIGNS: Final[Groups] = {
+    "padding": WIDTHS,
+    "histories": WIDTHS,
+    "size": {"size-max": r"\bmax_num"},
+    "swap": {"views": r"(\S+)\[(.+?)\], \1\[(.+?)\] = \1\[\3\], \1\[\2\]"},
     "LP105": {"popped": r"\.pop(item)?\(|\bdel\b"},
     "LP303": {
         "consumes": r"\.pop(left|item)?\(|\bnext\(",
         "draws": r"generator=|rand\w*\(|\.(\w*normal|uniform|exponential|gauss|choice|bernoulli|multinomial)_?\(",
     },
     "LP602": {"reseeded": r"seed\(|set\w*state\("},
-    "padding": {
-        "clamped": r"\.clamp\w*\(",
-        "padding-at": r"\.at\(",
-        "padding-width": r"\.(shape|size|numel|mean)\b|\blen\(",
-    },
     "LP605": {"clock": r"\b(time|monotonic|perf_counter|now|today)\w*\("},
     "LP604": {
         "hash": r"\bhash\(",

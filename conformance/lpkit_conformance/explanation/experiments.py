@@ -39,6 +39,7 @@ from lpkit_conformance.explanation.findings import (
     declaration,
     kept_buffer,
     line_of_moves,
+    made_anew,
     makes_one,
     method_location,
     read_by_row,
@@ -400,15 +401,15 @@ def blamed(case: Reproduction, passes: Callable[[Reproduction], bool]) -> Findin
     if case.apart and case.apart.mixes and case.culprit and not case.culprit.holder and "[" not in case.culprit.name:
         case = replace(case, culprit=None)  # a table of the rows that mix: without the others, any row is right
     proven = next((experiment for experiment in EXPERIMENTS if _proven(experiment, case, passes)), None)
-    finding, culprit, readers = case.finding, case.culprit, readers_of(case.subject)
+    finding, culprit, readers, cls = case.finding, case.culprit, readers_of(case.subject), case.subject.plugin.cls
     line, state = proven.blames(case) if proven else ("", "")
     apart, causes = case.apart, list[str]()
     if proven and proven.rules and proven.cause:
         culprit = apart = None
     key = sign = ""
-    if apart and proven and proven.cause in ("padding", "histories"):
-        sign = advice.sign("padding", apart.line)
-        apart = apart if sign else next(iter(apart.padded), apart)
+    if apart and proven and proven.cause in advice.SIGNS:
+        sign = advice.sign(proven.cause, apart.line)
+        apart = apart if sign or proven.cause == "size" else next(iter(apart.padded), apart)
     named = culprit and ("[" in culprit.name or culprit.how)
     if apart is not None and apart.kind == "asked" and case.uses and not named:
         line, causes = apart.line, [apart.cause]
@@ -426,7 +427,11 @@ def blamed(case: Reproduction, passes: Callable[[Reproduction], bool]) -> Findin
         if culprit.unwritten and not changed:
             key = "unwritten"
             causes.append(advice.cause(key))
-        key = "derived" if culprit.table and case.hazards & CHANGES and case.style == "raw" else key
+        if culprit.table and case.hazards & CHANGES and case.style == "raw" and made_anew(cls, culprit.name):
+            key = "derived"
+        if culprit.tensor and "swap" in case.hazards and advice.sign("swap", line):
+            key = "views"
+            causes.append(advice.cause(key))
         if key:
             finding = replace(finding, fix=advice.fix(key, *readers))
     elif apart is not None and (case.uses or apart.kind != "asked"):

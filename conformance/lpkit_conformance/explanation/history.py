@@ -194,9 +194,9 @@ class StateHistory:
         if not own or own[-1].method == "apply" or own[-1].value is None:
             return None
         step, line = own[-1].step, own[-1].lines[0].number
-        held, before = self.held.get(step, {}), self.held.get(step - 1, {})
-        came = [held.get(here, "")] if self.by_position else [*{*held.values()} - {*before.values()}]
-        known = len(came) == 1 and came[0] not in ("", self.request)
+        here, before = here if self.by_position else -1, self.held.get(step - 1, {}).values()
+        came = [name for at, name in self.held.get(step, {}).items() if here in (-1, at) and name not in before]
+        known = len(came) == 1 and came[0] != self.request
         return self._reason("another", None, line=line, step=step, other=came[0]) if known else None
 
     def _two(self, here: int) -> Reason | None:

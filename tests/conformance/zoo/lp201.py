@@ -449,7 +449,7 @@ class SendsOne(Boost):
         self.new.clear()
 
 
-@defect("LP201", "numbers its draws by the row and the size of the engine", fix="depend on `max_num_seqs`")
+@defect("LP201", "numbers its draws by the row and the size of the engine", advice="size-max")
 class DrawsByRow(Dense):
     history = "length"
 

@@ -19,7 +19,7 @@ class SwapOneSided(ByHand):
     "LP205",
     "`a, b = b, a` on views of one tensor: both rows end up equal",
     line="self.values[first], self.values[second] =",
-    advice="swap",
+    advice="views",
 )
 class AliasedSwap(DenseMinP):
     CASE = {"extra_args": {"dense_min_p": 0.2}}
