@@ -74,18 +74,15 @@ def _unread(frame: FrameType, function: ast.FunctionDef, statement: ast.stmt, in
     receivers = {id(_written(part)) for part in ast.walk(function) if isinstance(part, ast.stmt)}
     named = [node for node in ast.walk(function) if isinstance(node, ast.Name) and node.id == held.id]
     named = [node for node in named if isinstance(node.ctx, ast.Store) or id(node) not in receivers]
+    named.sort(key=lambda node: (node.lineno, isinstance(node.ctx, ast.Store)))
     first, last = statement.lineno, statement.end_lineno or 0
-    loops = [node for node in ast.walk(function) if isinstance(node, ast.For | ast.While)]
-    for loop in [node for node in loops if node.lineno < first <= (node.end_lineno or 0)]:
-        again = [node for node in named if loop.lineno <= node.lineno <= (loop.end_lineno or 0)]
-        if again and isinstance(
-            min(again, key=lambda node: (node.lineno, isinstance(node.ctx, ast.Store))).ctx, ast.Load
-        ):
-            return ""
     stored = any(isinstance(node.ctx, ast.Store) and node.lineno <= first for node in named)
-    return (
-        held.id if stored and not any(isinstance(node.ctx, ast.Load) and node.lineno > last for node in named) else ""
-    )
+    read = any(isinstance(node.ctx, ast.Load) and node.lineno > last for node in named)
+    for loop in ast.walk(function):
+        if isinstance(loop, ast.For | ast.While) and loop.lineno < first <= (loop.end_lineno or 0):
+            again = [node for node in named if loop.lineno <= node.lineno <= (loop.end_lineno or 0)]
+            read |= bool(again) and isinstance(again[0].ctx, ast.Load)
+    return held.id if stored and not read else ""
 
 
 def _written(statement: ast.stmt) -> ast.expr | None:

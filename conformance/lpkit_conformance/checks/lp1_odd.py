@@ -16,6 +16,7 @@ from lpkit_conformance.checks.base import STATE, Check
 from lpkit_conformance.checks.lazily import (
     Subject,
     declined,
+    edits,
     findings,
     np,
     odd_arguments,
@@ -321,14 +322,13 @@ def _not_filled_up(subject: Subject, served: odd_arguments.Served, likewise: tor
     if likewise.any():
         token = int(likewise.to(torch.int8).argmax())
         name, line = _filled_with(subject, served, {token, token - subject.setup.vocab_size})
+        words = {"name": f"`{name}`" if name else "what the line returns", "token": token, "most": most}
         raise Failed(
             f"token {token} is treated as if {served.argument} had named it",
             {"argument": f"{served.argument}=[2]", "token id": str(token)},
             f"token {token} is {'left alone' if changed[1] else 'changed'}, as beside {most} other tokens",
             f"it is {'changed' if changed[1] else 'left alone'}, as token 2 is",
-            cause=advice.cause("filled", LP115.code).format(
-                name=f"`{name}`" if name else "what the line returns", token=token, most=most
-            ),
+            cause=advice.cause("filled", LP115.code).format(**words),
             fix=advice.fix("filled", LP115.code),
             location=line,
             advice=False,
@@ -341,8 +341,7 @@ def _filled_with(subject: Subject, served: odd_arguments.Served, fillers: set[in
     ran: dict[FrameType, int] = {}
 
     def note(frame: FrameType, _: str, returned: Any) -> None:
-        kept = getattr(frame.f_locals.get("self"), "__dict__", {})
-        values = {**frame.f_locals, **{f"self.{name}": value for name, value in kept.items()}, "": returned}
+        values = {**edits.variables(frame), "": returned}
         names = [name for name, value in values.items() if not found and _begins(value, fillers)]
         found.extend((name, frame.f_code.co_filename, ran[frame]) for name in names if frame in ran)
         ran[frame] = frame.f_lineno

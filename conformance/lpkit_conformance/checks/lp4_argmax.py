@@ -260,36 +260,23 @@ class LP403(Check):
 
 
 def _undivided(subject: Subject) -> tuple[str, str]:
-    """Return the first variable that changes with the logits, and is not half as large for logits half as large.
-
-    With ``file:line`` of what sets it; empty if there is none.
-    """
+    """Return the first variable that does not follow when all logits are halved, and ``file:line`` of what sets it."""
     standing = stand.stand_after(subject, mixed_arrivals(5))
     runs: list[list[trails.Seen]] = []
     for scale in (1.0, 0.5):
-        with trails.trail(_numbers) as seen:
+        with trails.trail(_proportions) as seen:
             standing.again(standing.logits * scale)
         runs.append(seen)
-    latest: dict[int, trails.Seen] = {}
-    for one, other in zip(*runs, strict=False):
-        if one[:3] != other[:3]:
-            break
-        for name, value in one.values.items():
-            half = other.values.get(name)
-            if half is None or half.shape != value.shape or torch.equal(value, half):
-                continue
-            if not torch.allclose(value / 2, half, equal_nan=True):
-                line = one if name == "return" else latest.get(one.frame, one)
-                return "" if name == "return" else name, f"{line.file}:{line.line}"
-        latest[one.frame] = one
-    return "", ""
+    name, line = trails.parting(*runs)
+    return name, line
 
 
-def _numbers(frame: FrameType, returned: dict[str, Any]) -> trails.Values:
+def _proportions(frame: FrameType, returned: dict[str, Any]) -> trails.Values:
+    """Return what a function computes as shares of the largest number, which are the same if all are halved."""
     values = {**frame.f_locals, **returned}.items()
-    return {
-        name: value.clone() for name, value in values if isinstance(value, torch.Tensor) and value.is_floating_point()
-    }, {}
+    numbers = {name: value for name, value in values if isinstance(value, torch.Tensor) and value.is_floating_point()}
+    sizes = {name: value.abs().nan_to_num(0.0, 0.0, 0.0).sum().clamp(min=1e-30) for name, value in numbers.items()}
+    return {name: (value / sizes[name]).tolist() for name, value in numbers.items()}, {}
 
 
 def _not_named(subject: Subject, params: SamplingParams) -> str:

@@ -81,16 +81,14 @@ class NoteEdits(Watch):  # type: ignore[no-untyped-call]
         if writes:
             self.wrote = line or self.wrote
             if before is not None and not torch.equal(before, self._logits[self._row]):
-                self.edited, self.values = line or self.edited, _variables() or self.values
+                self.edited, self.values = line or self.edited, variables(next(author_frames(), None)) or self.values
         return result
 
 
-def _variables() -> dict[str, Any]:
-    """Return the author's variables in this call, and the attributes of ``self``."""
-    for frame in author_frames():
-        kept = getattr(frame.f_locals.get("self"), "__dict__", {})
-        return {**frame.f_locals, **{f"self.{name}": value for name, value in kept.items()}}
-    return {}
+def variables(frame: FrameType | None) -> dict[str, Any]:
+    """Return the variables of a function, and the attributes of its ``self``."""
+    known = frame.f_locals if frame else {}
+    return {**known, **{f"self.{name}": item for name, item in getattr(known.get("self"), "__dict__", {}).items()}}
 
 
 def _given(operands: Sequence[Any], result: torch.Tensor) -> Iterator[tuple[str, tuple[float, int]]]:
@@ -99,7 +97,7 @@ def _given(operands: Sequence[Any], result: torch.Tensor) -> Iterator[tuple[str,
     places = {(item.data_ptr(), item.shape) for item in operands if isinstance(item, torch.Tensor)}
     file, _, number = author_line().rpartition(":")
     words = re.findall(r"[\w.]+", linecache.getline(file, int(number or 0)))
-    for name, value in _variables().items():
+    for name, value in variables(next(author_frames(), None)).items():
         if isinstance(value, torch.Tensor) and (name in words or (value.data_ptr(), value.shape) in places):
             with contextlib.suppress(RuntimeError):  # a reduction
                 yield name, (float(value.expand(result.shape)[tuple(first)]), value.numel())
