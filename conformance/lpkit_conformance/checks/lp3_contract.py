@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import linecache
 import math
 import re
@@ -29,6 +30,7 @@ from lpkit_conformance.checks.lazily import (
     verify,
 )
 from lpkit_conformance.explanation import advice
+from lpkit_conformance.instruments import author_lines
 from lpkit_conformance.programs.generate import Arrive, Step, program
 from lpkit_conformance.results import Failed, Finding, NeverActive, Skipped
 
@@ -416,6 +418,8 @@ class LP307(ContractCheck):
                 found = ((name, _of_all(value, rows.shape[1])) for name, value in notes.values.items())
                 name, value = next((pair for pair in found if pair[1]), ("", ""))
                 cause = f"`{name}` is {value} for all tokens: {cause}" if name else cause
+                if name and (empty := _empty(notes, name)):
+                    name, cause = empty, f"`{empty}` is empty, and {cause}"
                 where = {"row": str(row)}
                 raise Failed(Finding(summary, where, "a finite logit", "all -inf", cause=cause, fix=fix, state=name))
         kept = again(logits.clone()) > -math.inf
@@ -432,6 +436,16 @@ class LP307(ContractCheck):
                     fix="decide by the tokens that are not masked; watch for NaN (`0 * -inf`), which compares as False",
                 )
         return None
+
+
+def _empty(notes: edits.NoteEdits, name: str) -> str:
+    """Return the empty container by which the author fills a variable, in a line or a loop; empty without one."""
+    nodes = [*ast.walk(author_lines.syntax_of(notes.edited.rpartition(":")[0]))]
+    fills = [node for node in nodes if isinstance(node, ast.Assign) and ast.unparse(node).startswith(f"{name}[")]
+    loops = [loop for loop in nodes if isinstance(loop, ast.For) and any(fill in ast.walk(loop) for fill in fills)]
+    used = {ast.unparse(part) for whole in (*fills, *(loop.iter for loop in loops)) for part in ast.walk(whole)}
+    containers = {key for key, value in notes.values.items() if isinstance(value, list | tuple | set | dict)}
+    return next((key for key in notes.values if key in used & containers and not notes.values[key]), "")
 
 
 def _of_all(mask: Any, vocab_size: int) -> str:

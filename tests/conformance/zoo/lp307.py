@@ -85,3 +85,19 @@ class ForbidsTies(Simple):
             return logits
 
         return apply
+
+
+@defect(
+    "LP307",
+    "keeps the tokens of a list, from which it takes its last ones",
+    cause="`left` is empty, and `mask` is True",
+)
+class KeepsWhatIsLeft(Simple):
+    def make(self, amount: float, params: Any) -> Callable[..., torch.Tensor]:
+        def apply(output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
+            left = {5, 6, 7} if len(output_ids) % 4 else set()
+            mask = torch.ones_like(logits, dtype=torch.bool)
+            mask[list(left)] = False
+            return logits.masked_fill_(mask, -INF)
+
+        return apply
