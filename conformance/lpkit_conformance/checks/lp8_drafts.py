@@ -36,7 +36,7 @@ class LP809(Check):
     """
 
     code, name, hosts = "LP809", "same-with-drafts", (V2,)
-    requires: ClassVar[tuple[str, ...]] = ("LP101", "LP301", "LP306", "LP601", "LP804", "LP808")
+    requires: ClassVar[tuple[str, ...]] = ("LP101", "LP301", "LP306", "LP307", "LP601", "LP804", "LP808")
     needs_action = True
 
     def run(self, subject: Subject) -> str | None:
