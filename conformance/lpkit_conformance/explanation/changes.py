@@ -17,7 +17,7 @@ from lpkit_conformance.hosts import Host
 from lpkit_conformance.hosts.v1 import V1Host
 from lpkit_conformance.hosts.v2 import V2Host
 from lpkit_conformance.instruments.edits import author_line
-from lpkit_conformance.programs.generate import Arrive, Idle, Op, Speculate, Step, Swap
+from lpkit_conformance.programs.generate import Arrive, Finish, Idle, Op, Speculate, Step, Swap
 from lpkit_conformance.subject.subject import Subject
 
 MakeHost = Callable[[Subject, int], Host]
@@ -203,16 +203,13 @@ def _until_flushed(make_host: MakeHost, change: Callable[[V2Slots, int, Request]
 # -- of the operations -------------------------------------------------------------------------------------------
 
 
-def with_swaps_apart(ops: Sequence[Op]) -> list[Op]:
-    """Return the operations with a step before each swap; empty if each swap has an update to itself."""
+def with_apart(ops: Sequence[Op], kind: type[Arrive] | type[Swap]) -> list[Op]:
+    """Return the operations with a step before each of a kind that shares its update; empty if none does."""
     apart: list[Op] = []
     pending = False
     for op in ops:
-        if isinstance(op, Swap):
-            apart += [Step()] * pending
-            pending = False
-        else:
-            pending = not isinstance(op, Step | Idle | Speculate)
+        apart += [Step()] * (pending and isinstance(op, kind))
+        pending = not isinstance(op, Step | Idle | Speculate | Swap) and (kind is Swap or isinstance(op, Arrive))
         apart.append(op)
     return apart if len(apart) > len(ops) else []
 
@@ -232,6 +229,12 @@ def with_one_character(ops: Sequence[Op]) -> list[Op]:
     users = [op for op in ops if isinstance(op, Arrive) and op.variant is not None]
     length = users[0].prompt_len if users else 0
     return [replace(op, character="one", prompt_len=length) if op in users else op for op in ops]
+
+
+def staying(ops: Sequence[Op]) -> set[str]:
+    """Return the requests that are in the batch at the end."""
+    gone = {op.request for op in ops if isinstance(op, Finish)}
+    return {op.request for op in ops if isinstance(op, Arrive)} - gone
 
 
 def users_at_once(ops: Sequence[Op]) -> list[Arrive]:

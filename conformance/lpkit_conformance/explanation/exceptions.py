@@ -30,7 +30,7 @@ def read(kind: str, text: str, error: BaseException | None = None) -> tuple[str,
         kind = "prompt first"
     elif "assign a NoneType" in text:
         kind = "returned None"
-    elif kind == "TypeError" and "takes 2 positional arguments but 3 " in text:
+    elif kind == "TypeError" and re.search("takes [23] positional arguments but [34] ", text) and _by_engine(error):
         kind = "three counted"
     elif kind in ("AttributeError", "TypeError") and "NoneType" in text:
         kind = "None"
@@ -55,6 +55,11 @@ def _author_frames(error: BaseException) -> Iterator[tuple[FrameType, int]]:
     for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
         if is_authors(frame.f_code.co_filename):
             yield frame, line
+
+
+def _by_engine(error: BaseException | None) -> bool:
+    """True if no line of the author's made the call."""
+    return error is None or next(_author_frames(error), None) is None
 
 
 def _values(error: BaseException) -> str:

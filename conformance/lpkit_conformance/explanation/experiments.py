@@ -23,7 +23,9 @@ from lpkit_conformance.explanation.changes import (
     in_order,
     keeping_objects,
     sparing_buffers,
+    staying,
     users_at_once,
+    with_apart,
     with_equal_arguments,
     with_equal_lengths,
     with_equal_totals,
@@ -31,7 +33,6 @@ from lpkit_conformance.explanation.changes import (
     with_one_character,
     with_own_parameters,
     with_rows_mapped,
-    with_swaps_apart,
     without_drafts,
 )
 from lpkit_conformance.explanation.findings import (
@@ -54,7 +55,7 @@ from lpkit_conformance.explanation.row_values import SOLO, Apart
 from lpkit_conformance.explanation.scenes import Culprit, Scene
 from lpkit_conformance.explanation.writes import Line, key_at
 from lpkit_conformance.hosts import PluginError
-from lpkit_conformance.programs.generate import Arrive, Finish, Op, Program
+from lpkit_conformance.programs.generate import Arrive, Finish, Op, Program, Swap
 from lpkit_conformance.results import Finding
 from lpkit_conformance.settings.hosts import HOSTS
 from lpkit_conformance.subject.subject import Subject
@@ -309,6 +310,16 @@ EXPERIMENTS: Final = (
         applies=lambda case: case.mixes and case.apart and case.apart.mixes,
     ),
     Experiment(
+        cause="one-newcomer",
+        applies=lambda case: case.style == "raw",
+        change=lambda case: case.doing(with_apart(case.ops, Arrive)),
+    ),
+    Experiment(
+        cause="leftover",
+        applies=lambda case: case.pads and "replace" in case.hazards and len(staying(case.ops)) == 1,
+        change=_evened,
+    ),
+    Experiment(
         cause="padding",
         applies=lambda case: case.pads,
         change=_evened,
@@ -388,7 +399,7 @@ EXPERIMENTS: Final = (
     Experiment(
         fix="order",
         applies=lambda case: case.style == "raw" and case.interface == V1,
-        change=lambda case: case.doing(with_swaps_apart(case.ops)),
+        change=lambda case: case.doing(with_apart(case.ops, Swap)),
         blames=lambda case: (line_of_moves(case.subject.plugin.cls), ""),
         rules=True,
     ),

@@ -112,8 +112,9 @@ class StateHistory:
 
     @property
     def changed_inside(self) -> Line | None:
-        """The last line that changed what an entry holds."""
-        return next((change.lines[0] for change in reversed(self.changes) if len(change.path) > 1), None)
+        """The last line that changed what an entry holds, unless it is that of a row or slot."""
+        changes = [change for change in reversed(self.changes) if len(change.path) > 1]
+        return next((c.lines[0] for c in changes if c.path[0] not in self.held.get(c.step, {})), None)
 
     @property
     def of_request(self) -> list[Change]:
@@ -227,7 +228,7 @@ class StateHistory:
         reported = [change for change in self._since if change.method != "apply"]
         changes = [change for change in reported if change.path == reported[-1].path]
         lines = {(change.lines[0], change.method) for change in changes[1:]}
-        if len(lines) != 1 or len(changes) < 2:
+        if len(lines) != 1 or all(change.step in self.entered for change in changes[1:]):
             return None
         numbers = [number for numbers in self.calls.values() for number in numbers if number >= changes[0].number]
         if [change.number for change in changes] != sorted(numbers):

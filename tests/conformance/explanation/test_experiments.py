@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from lpkit_conformance.explanation.advice import cause, fix
-from lpkit_conformance.explanation.changes import with_swaps_apart
+from lpkit_conformance.explanation.changes import with_apart
 from lpkit_conformance.explanation.findings import method_location
 from lpkit_conformance.programs.generate import Arrive, Op, Step, Swap
 from planted import finding_of
@@ -69,7 +69,7 @@ CHAINED: list[Op] = [Swap(0, 1), Swap(1, 2), Step()]
     ],
 )
 def test_swaps_are_put_into_updates_of_their_own(ops: list[Op], apart: list[Op]) -> None:
-    assert with_swaps_apart(ops) == apart
+    assert with_apart(ops, Swap) == apart
 
 
 def test_a_copied_output_list_makes_the_row_alone_the_wrong_one() -> None:

@@ -433,7 +433,7 @@ class LastStaged(Boost):
             self.staged = None
 
 
-@defect("LP201", "sends one of the values that come in a step", fix="when several come in one step")
+@defect("LP201", "sends one of the values that come in a step", advice="one-newcomer")
 class SendsOne(Boost):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)

@@ -182,7 +182,7 @@ class KeepsOptional(V2Base):
         return logits.scatter_add_(1, ids, self.per_row(ctx).unsqueeze(1))
 
 
-@defect("LP202", "a row of ids is overwritten up to the new one's length only")
+@defect("LP202", "a row of ids is overwritten up to the new one's length only", advice="leftover")
 class ShorterList(V2Bias):
     CASE = {"extra_args": {"ids": [4, 9], "by": -3.0}}
 
