@@ -450,7 +450,8 @@ def blamed(case: Reproduction, passes: Callable[[Reproduction], bool]) -> Findin
         finding = replace(finding, state=apart.name if apart.kind in ("read", "held") else "")
         if fix := {"held": "scratch", "padded": "padding"}.get(apart.kind):
             finding = replace(finding, fix=advice.fix(fix))
-    if proven is not None and proven.cause and key != "common" and not (apart is not None and apart.kind == "padded"):
+    said = key == "common" and proven is not None and proven.cause != "one-newcomer"
+    if proven is not None and proven.cause and not said and not (apart is not None and apart.kind == "padded"):
         causes.append(advice.cause(sign or proven.cause))
     if proven is not None and proven.alone:
         summary = f"request {case.request} does not follow its output: it got other logits once it had resumed"

@@ -418,7 +418,7 @@ class CurvesBySign(Dense):
         return True
 
 
-@defect("LP201", "keeps one staged value of those that come in a step", fix="keep one for each slot")
+@defect("LP201", "keeps one staged value of those that come in a step", advice="one-newcomer")
 class LastStaged(Boost):
     staged: tuple[int, float] | None = None
 
