@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -139,7 +140,7 @@ def _sharing(subject: Subject, finding: Finding) -> Finding:
     Of what stands in a table, such as a preset, it is the line that changes it.
     """
 
-    def play(host: Host) -> None:
+    def serve(host: Host) -> None:
         with suppress(calls.PluginError):
             list(host.run((*mixed_arrivals(4), Step(2))))
 
@@ -148,7 +149,7 @@ def _sharing(subject: Subject, finding: Finding) -> Finding:
         now = state.State.of(host.processor, owners)
         then = now.copied()
         held = {name: _deep(then.get(name)) for name, (owner, _) in now.places.items() if not isinstance(owner, dict)}
-        play(host)
+        serve(host)
         for name, before in held.items():
             after = now.get(name)
             if state.same(before, after):
@@ -162,7 +163,7 @@ def _sharing(subject: Subject, finding: Finding) -> Finding:
                 if isinstance(after[entry], list | dict | set):
                     subject.plugin.restore_modules()
                     made = partial(parts.default_host, subject, 8)
-                    line = str(writes.follow(subject.plugin.cls, made, partial(now.get, of), play).last or line)
+                    line = str(writes.follow(subject.plugin.cls, made, partial(now.get, of), serve).last or line)
                     kind, name = "entry", f"{name}[{entry!r}]"
             cause, fix = (text(kind, "LP108").format(name=name, of=of) for text in (advice.cause, advice.fix))
             return replace(finding, state=name, location=line or finding.location, cause=cause, fix=fix)
@@ -174,6 +175,9 @@ def _deep(value: Any) -> Any:
     if type(value) is dict:
         return {key: _deep(item) for key, item in value.items()}
     return [*map(_deep, value)] if type(value) is list else value
+
+
+TOO_MANY = r"takes \d positional arguments? but \d"
 
 
 class LP109(Check):
@@ -194,10 +198,11 @@ class LP109(Check):
         try:
             verify.survive(subject, everyday())
         except Failed as failure:
-            if "2 positional arguments but 3" in failure.finding.summary:
-                name = next(iter([*inspect.signature(findings.callable_of(subject)[0]).parameters][2:]), "")
-                cause = f"`{name}` is a third parameter; {failure.finding.cause}"
-                raise Failed(replace(failure.finding, cause=cause, state=name)) from None
+            call = findings.callable_of(subject)[0] if re.search(TOO_MANY, failure.finding.summary) else None
+            if third := [*inspect.signature(call).parameters][2:] if call else []:
+                cause, fix = (text("three counted", "exception") for text in (advice.cause, advice.fix))
+                cause = f"`{third[0]}` is a third parameter; {cause}"
+                raise Failed(replace(failure.finding, cause=cause, fix=fix, state=third[0])) from None
             if subject.setup.interface == V1 and (changed := self._changed_list(subject)):
                 finding = replace(failure.finding, cause=f"{changed.summary} before; {changed.cause}", fix=changed.fix)
                 line = changed.location

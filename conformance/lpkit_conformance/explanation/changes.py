@@ -209,7 +209,7 @@ def with_apart(ops: Sequence[Op], kind: type[Arrive] | type[Swap]) -> list[Op]:
     pending = False
     for op in ops:
         apart += [Step()] * (pending and isinstance(op, kind))
-        pending = not isinstance(op, Step | Idle | Speculate | Swap) and (kind is Swap or isinstance(op, Arrive))
+        pending = isinstance(op, Arrive) or (kind is Swap and not isinstance(op, Step | Idle | Speculate | Swap))
         apart.append(op)
     return apart if len(apart) > len(ops) else []
 

@@ -16,6 +16,9 @@ from typing import Any
 from lpkit_conformance.explanation.advice import CAUSES, FIXES
 from lpkit_conformance.instruments.author_lines import is_authors, syntax_of
 
+MISCOUNTED = r"(?<!\bapply)(?<!\badd_request)(?<!\bupdate_state)\(\) takes 2 positional arguments but 3 "
+"""What a callable says of an argument too many, and no method that the engine calls."""
+
 MOST_VALUES = 3
 """Variables of a line that a cause names."""
 
@@ -30,7 +33,7 @@ def read(kind: str, text: str, error: BaseException | None = None) -> tuple[str,
         kind = "prompt first"
     elif "assign a NoneType" in text:
         kind = "returned None"
-    elif kind == "TypeError" and re.search("takes [23] positional arguments but [34] ", text) and _by_engine(error):
+    elif kind == "TypeError" and re.search(MISCOUNTED, text):
         kind = "three counted"
     elif kind in ("AttributeError", "TypeError") and "NoneType" in text:
         kind = "None"
@@ -55,11 +58,6 @@ def _author_frames(error: BaseException) -> Iterator[tuple[FrameType, int]]:
     for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
         if is_authors(frame.f_code.co_filename):
             yield frame, line
-
-
-def _by_engine(error: BaseException | None) -> bool:
-    """True if no line of the author's made the call."""
-    return error is None or next(_author_frames(error), None) is None
 
 
 def _values(error: BaseException) -> str:

@@ -450,13 +450,13 @@ def blamed(case: Reproduction, passes: Callable[[Reproduction], bool]) -> Findin
         finding = replace(finding, state=apart.name if apart.kind in ("read", "held") else "")
         if fix := {"held": "scratch", "padded": "padding"}.get(apart.kind):
             finding = replace(finding, fix=advice.fix(fix))
-    said = key == "common" and proven is not None and proven.cause != "one-newcomer"
-    if proven is not None and proven.cause and not said and not (apart is not None and apart.kind == "padded"):
+    made = proven and (proven.cause if proven.fix is None else proven.fix)
+    told = key == "common" and made in ("single", "company")  # the fix for one value says as much
+    if proven is not None and proven.cause and not told and not (apart is not None and apart.kind == "padded"):
         causes.append(advice.cause(sign or proven.cause))
     if proven is not None and proven.alone:
         summary = f"request {case.request} does not follow its output: it got other logits once it had resumed"
         finding = replace(finding, summary=summary, expected=finding.got, got=finding.expected)
-    made = proven and (proven.cause if proven.fix is None else proven.fix)
     if made and not (culprit and culprit.common and made in ("single", "company")):
         finding = replace(finding, fix=advice.fix(sign or made, *readers))
     cause = "; ".join(causes) or finding.cause

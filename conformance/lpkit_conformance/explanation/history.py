@@ -6,7 +6,7 @@ import contextlib
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import reduce
+from functools import cached_property, reduce
 from itertools import pairwise
 from pathlib import Path
 from types import FrameType
@@ -99,7 +99,7 @@ class StateHistory:
     per_callable: bool = False
     shared: dict[frozenset[Any], tuple[int, Line]] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def positions(self) -> dict[int, int]:
         """The request's row or slot, by step."""
         return {step: at for step, held in self.held.items() for at, name in held.items() if name == self.request}

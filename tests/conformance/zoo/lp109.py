@@ -25,6 +25,12 @@ class LooksEveryRowUp(Bias):
         return logits
 
 
+@defect("LP109", "takes no context", cause="a call has other arguments")
+class TakesNoContext(Boost):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+        return logits
+
+
 @defect("LP109", "reads a field that the context does not have, once a request uses it", fix="correct the name")
 class MisspelledField(Boost):
     def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
