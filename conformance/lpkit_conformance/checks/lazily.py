@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from lpkit.runtime.engine import v1_async
 
     from lpkit_conformance.activity import acting, admission, stand
-    from lpkit_conformance.checks import declined, dropped, engine_data, exact_ids, hostile, odd_arguments
+    from lpkit_conformance.checks import declined, dropped, engine_data, exact_ids, hostile, odd_arguments, spoilt
     from lpkit_conformance.expectation import compare, distributions, rank_process, ranks, solo, speculation
     from lpkit_conformance.explanation import changes, culprit, findings, history, state, trace_picture, verify, writes
     from lpkit_conformance.hosts import beams, parts, recorded, requests, v1, v2

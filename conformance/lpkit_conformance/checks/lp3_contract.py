@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import ast
-import linecache
 import math
-import re
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import replace
@@ -24,13 +21,13 @@ from lpkit_conformance.checks.lazily import (
     findings,
     parts,
     solo,
+    spoilt,
     stand,
     state,
     torch,
     verify,
 )
 from lpkit_conformance.explanation import advice
-from lpkit_conformance.instruments import author_lines
 from lpkit_conformance.programs.generate import Arrive, Step, program
 from lpkit_conformance.results import Failed, Finding, NeverActive, Skipped
 
@@ -322,10 +319,6 @@ MASKED = ("one-hot", "mostly masked")
 """Logits for which the fix of the check is right."""
 
 
-REDUCTION = re.compile(r"[\w.\[\]]+\.(?:mean|sum|std|var|amin|min|median)\([^()]*\)")
-"""A call that makes one number of a row, and that -inf gets into."""
-
-
 class LP306(ContractCheck):
     """The result contains no NaN.
 
@@ -355,7 +348,7 @@ class LP306(ContractCheck):
                     again(rows)
                 fix = "" if label in MASKED else advice.fix(label, self.code)
                 finding = Finding(f"NaN for {label} logits", where, "a number", "nan", fix=fix)
-                raise Failed(_spoilt(finding, notes, label in MASKED))
+                raise Failed(spoilt.with_nan(finding, notes, label in MASKED))
         return None
 
     def explained(self, subject: Subject, finding: Finding) -> Finding:
@@ -369,24 +362,6 @@ class LP306(ContractCheck):
                         cause, fix = (table("held", self.code).format(**words) for table in (advice.cause, advice.fix))
                         return replace(finding, cause=cause, fix=fix, state=name)
         return finding
-
-
-def _spoilt(finding: Finding, notes: edits.NoteEdits, masked: bool) -> Finding:
-    """Return the finding with the line's values; ``masked``: also with what the -inf of masked tokens gets into."""
-    values = {name: value for name, (value, _) in notes.spoilt_by.items() if not 0 < abs(value) < math.inf}
-    sizes = {name: notes.spoilt_by[name][1] for name in values}
-    name = min(sizes, key=lambda name: (not math.isinf(values[name]), sizes[name]), default="")
-    cause = " and ".join(f"`{name}` is {value:g}" for name, value in values.items())
-    file, _, line = notes.spoilt.rpartition(":")
-    reduced = REDUCTION.findall(linecache.getline(file, int(line or 0)))
-    if name and math.isinf(values[name]) and sizes[name] < max(sizes.values()):
-        reduced = [name]
-    if not masked or len(reduced) != 1:
-        return replace(finding, cause=cause, state=name)
-    cause = "; ".join(filter(None, (cause, advice.cause("reduced", LP306.code).format(name=reduced[0]))))
-    return replace(
-        finding, cause=cause, fix=advice.fix("reduced", LP306.code).format(name=reduced[0]), state=reduced[0]
-    )
 
 
 class LP307(ContractCheck):
@@ -415,11 +390,8 @@ class LP307(ContractCheck):
                 with edits.NoteEdits(rows, row) as notes:
                     again(rows)  # the last that it gets shows the line
                 cause, fix = advice.cause(key, self.code), advice.fix(key, self.code)
-                found = ((name, _of_all(value, rows.shape[1])) for name, value in notes.values.items())
-                name, value = next((pair for pair in found if pair[1]), ("", ""))
-                cause = f"`{name}` is {value} for all tokens: {cause}" if name else cause
-                if name and (empty := _empty(notes, name)):
-                    name, cause = empty, f"`{empty}` is empty, and {cause}"
+                name, evidence = spoilt.emptied(notes, rows.shape[1])
+                cause = f"{evidence}: {cause}" if name else cause
                 where = {"row": str(row)}
                 raise Failed(Finding(summary, where, "a finite logit", "all -inf", cause=cause, fix=fix, state=name))
         kept = again(logits.clone()) > -math.inf
@@ -436,23 +408,6 @@ class LP307(ContractCheck):
                     fix="decide by the tokens that are not masked; watch for NaN (`0 * -inf`), which compares as False",
                 )
         return None
-
-
-def _empty(notes: edits.NoteEdits, name: str) -> str:
-    """Return the empty container by which the author fills a variable, in a line or a loop; empty without one."""
-    nodes = [*ast.walk(author_lines.syntax_of(notes.edited.rpartition(":")[0]))]
-    fills = [node for node in nodes if isinstance(node, ast.Assign) and ast.unparse(node).startswith(f"{name}[")]
-    loops = [loop for loop in nodes if isinstance(loop, ast.For) and any(fill in ast.walk(loop) for fill in fills)]
-    used = {ast.unparse(part) for whole in (*fills, *(loop.iter for loop in loops)) for part in ast.walk(whole)}
-    containers = {key for key, value in notes.values.items() if isinstance(value, list | tuple | set | dict)}
-    return next((key for key in notes.values if key in used & containers and not notes.values[key]), "")
-
-
-def _of_all(mask: Any, vocab_size: int) -> str:
-    """Return the value that a mask of the vocabulary has for all tokens of a row; empty if there is none."""
-    if not isinstance(mask, torch.Tensor) or mask.dtype != torch.bool or mask.shape[-1:] != (vocab_size,):
-        return ""
-    return "True" if mask.all(-1).any() else "False" if not mask.any(-1).all() else ""
 
 
 class LP310(ContractCheck):

@@ -1,0 +1,66 @@
+"""The author's variables behind a row of NaN, and behind a row without a token."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import math
+import re
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from lpkit_conformance.explanation import advice
+from lpkit_conformance.instruments.author_lines import syntax_of
+from lpkit_conformance.instruments.edits import NoteEdits
+from lpkit_conformance.results import Finding
+
+REDUCTION = re.compile(r"[\w.\[\]]+\.(?:mean|sum|std|var|amin|min|median)\([^()]*\)")
+"""A call that makes one number of a row, and that -inf gets into."""
+
+
+def with_nan(finding: Finding, notes: NoteEdits, masked: bool) -> Finding:
+    """Return the finding with the line's values; ``masked``: also with what the -inf of masked tokens gets into."""
+    values = {name: value for name, (value, _) in notes.spoilt_by.items() if not 0 < abs(value) < math.inf}
+    sizes = {name: notes.spoilt_by[name][1] for name in values}
+    name = min(sizes, key=lambda name: (not math.isinf(values[name]), sizes[name]), default="")
+    cause = " and ".join(f"`{name}` is {value:g}" for name, value in values.items())
+    file, _, line = notes.spoilt.rpartition(":")
+    reduced = REDUCTION.findall(linecache.getline(file, int(line or 0)))
+    if name and math.isinf(values[name]) and sizes[name] < max(sizes.values()):
+        reduced = [name]
+    if not masked or len(reduced) != 1:
+        return replace(finding, cause=cause, state=name)
+    (name,) = reduced
+    reason, fix = (text("reduced", "LP306").format(name=name) for text in (advice.cause, advice.fix))
+    return replace(finding, cause="; ".join(filter(None, (cause, reason))), fix=fix, state=name)
+
+
+def emptied(notes: NoteEdits, vocab_size: int) -> tuple[str, str]:
+    """Return the name of the mask, or of the empty container, that left a row no token, and what it holds; else empty
+    texts."""
+    masks = ((name, _of_all(value, vocab_size)) for name, value in notes.values.items())
+    name, value = next((pair for pair in masks if pair[1]), ("", ""))
+    if not name:
+        return "", ""
+    evidence = f"`{name}` is {value} for all tokens"
+    empty = _empty(notes, name)
+    return (empty, f"`{empty}` is empty, and {evidence}") if empty else (name, evidence)
+
+
+def _empty(notes: NoteEdits, name: str) -> str:
+    """Return the empty container by which the author fills a variable, in a line or a loop; empty without one."""
+    nodes = [*ast.walk(syntax_of(notes.edited.rpartition(":")[0]))]
+    fills = [node for node in nodes if isinstance(node, ast.Assign) and ast.unparse(node).startswith(f"{name}[")]
+    loops = [loop for loop in nodes if isinstance(loop, ast.For) and any(fill in ast.walk(loop) for fill in fills)]
+    used = {ast.unparse(part) for whole in (*fills, *(loop.iter for loop in loops)) for part in ast.walk(whole)}
+    containers = {key for key, value in notes.values.items() if isinstance(value, list | tuple | set | dict)}
+    return next((key for key in notes.values if key in used & containers and not notes.values[key]), "")
+
+
+def _of_all(mask: Any, vocab_size: int) -> str:
+    """Return the value that a mask of the vocabulary has for all tokens of a row; empty if there is none."""
+    if not isinstance(mask, torch.Tensor) or mask.dtype != torch.bool or mask.shape[-1:] != (vocab_size,):
+        return ""
+    return "True" if mask.all(-1).any() else "False" if not mask.any(-1).all() else ""
