@@ -297,11 +297,11 @@ def _first(here: list[Seen], alone: list[Seen], shared: bool = False) -> Apart |
     for number, (one, other) in enumerate(zip(here, alone, strict=False)):
         if one[:3] != other[:3]:
             return _asked(latest, here[:number]) if latest else None
-        for name in one.given.keys() & other.given.keys():
+        for name in filter(other.given.__contains__, one.given):
             if (shared or name.startswith("self.")) and not _alike(one.given[name], other.given[name]):
                 base = name.partition("[")[0]
                 return _apart("held" if base == name else "read", one, base, one.given[name], other.given[name])
-        for name in one.values.keys() & other.values.keys():
+        for name in filter(other.values.__contains__, one.values):
             if not _alike(one.values[name], other.values[name]):
                 line = one if name == "return" else last.get(one.frame)
                 if line is not None:
