@@ -28,7 +28,6 @@ from lpkit.kernels.masks import keep_members_ as keep_members_
 from lpkit.kernels.memory import BLOCK_BYTES as BLOCK_BYTES
 from lpkit.kernels.memory import WHOLE_BYTES as WHOLE_BYTES
 from lpkit.kernels.memory import blocks
-from lpkit.kernels.penalties import penalized
 from lpkit.kernels.sorting import sort, sorted_values
 from lpkit.kernels.tournament import tournament_
 
@@ -44,7 +43,6 @@ __all__ = [
     "mask_far_below_top_",
     "mask_ids_",
     "mask_unlikely_",
-    "penalized",
     "sort",
     "sorted_values",
     "tournament_",

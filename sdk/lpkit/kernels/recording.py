@@ -27,28 +27,18 @@ HASHES = 2**16
 """Number of different hashes that :func:`lpkit.sequences.fresh_context` returns."""
 
 
-class Read(NamedTuple):
-    """A column that a step reads: its number among those of a rule, its type, its dimensions as it is read, and
-    True if it has one value per request."""
-
-    number: int
-    dtype: torch.dtype
-    ndim: int
-    single: bool
-
-
 class SlotRule(NamedTuple):
     """A function of :mod:`lpkit.kernels.triton_texts` that does all of a step.
 
     Attributes:
         function: its name.
-        reads: the columns that the step reads, in order.
+        reads: number of the column, among those that the function takes, for each time that the step reads one.
         alike: True if all columns need the same width.
         pairs: most pairs of a token and an output token in a row; None: the step reads no history.
     """
 
     function: str
-    reads: tuple[Read, ...]
+    reads: tuple[int, ...]
     alike: bool = False
     pairs: int | None = 2**63
 
@@ -110,17 +100,15 @@ class OfSlots(StandIn):
 
     kind = "a column"
 
-    def __init__(self, column: torch.Tensor) -> None:
-        self.column = column
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self.column.dtype
+    def __init__(self, column: torch.Tensor, unsqueezed: bool = False) -> None:
+        self.column = column if column.ndim == 2 else column.unsqueeze(1)
+        self.dtype = column.dtype
+        self.dims = column.ndim, unsqueezed
 
     def unsqueeze(self, dim: int) -> OfSlots:
-        if dim not in (1, -1) or self.column.ndim != 1:
+        if dim not in (1, -1) or self.dims != (1, False):
             raise NotRecordableError("it reshapes a column")
-        return type(self)(self.column.unsqueeze(1))
+        return type(self)(self.column[:, 0], unsqueezed=True)
 
 
 class Shared(OfSlots):
@@ -147,7 +135,7 @@ class Computed(StandIn):
     def dtype(self) -> torch.dtype:
         return torch.float32 if self.form[0] == "read" else torch.int64
 
-    __add__, __sub__, __and__ = map(_operator, ("add", "sub", "and"))
+    __add__, __sub__, __mul__, __truediv__, __and__ = map(_operator, ("add", "sub", "mul", "div", "and"))
     __lt__, __gt__, __ge__, __ne__ = map(_operator, ("lt", "gt", "ge", "ne"))
 
     def __getitem__(self, part: Any) -> Computed:
@@ -219,35 +207,29 @@ class Recorder(StandIn):
         form, found = form_of(tuple(self.made))
         rule = rules.get(form)
         if rule is not None:
-            return [(rule.function, _columns(rule, found))], rule
+            columns: dict[int, torch.Tensor] = {}
+            for number, column in zip(rule.reads, found, strict=True):
+                if memory_of(columns.setdefault(number, column)) != memory_of(column):
+                    raise NotRecordableError("it reads different columns in place of one")
+            if rule.alike and len({column.shape for column in columns.values()}) > 1:
+                raise NotRecordableError("its columns have different widths")
+            return [(rule.function, tuple(columns[number] for number in sorted(columns)))], rule
         calls = []
         for name, *values in self.made:
-            known = name in BY_SLOT and Shared not in map(type, values)
+            known = name in BY_SLOT and {*map(type, values)} <= {OfSlots, type(None)}
             if not known or (name == "keep_ids_" and values[1:] not in ([], [None])):
                 raise NotRecordableError(f"it calls {name} in a way that no kernel by slot knows")
-            calls.append((name, tuple(None if item is None else _column(item, BY_SLOT[name], 2) for item in values)))
+            calls.append((name, tuple(_column(item, BY_SLOT[name]) for item in values)))
         return calls, None
 
 
-def _columns(rule: SlotRule, found: list[OfSlots]) -> tuple[torch.Tensor, ...]:
-    columns: dict[int, torch.Tensor] = {}
-    for read, item in zip(rule.reads, found, strict=True):
-        column = _column(item, read.dtype, read.ndim)
-        if memory_of(columns.setdefault(read.number, column)) != memory_of(column):
-            raise NotRecordableError("it reads different columns in place of one")
-        if read.single and column.shape[1] != 1:
-            raise NotRecordableError("a column has another type or shape than the kernel reads")
-    taken = tuple(columns[number] for number in sorted(columns))
-    if rule.alike and len({column.shape for column in taken}) > 1:
-        raise NotRecordableError("its columns have different widths")
-    return taken
-
-
-def _column(value: Any, dtype: torch.dtype, ndim: int) -> torch.Tensor:
+def _column(value: OfSlots | None, dtype: torch.dtype) -> torch.Tensor | None:
     """Return the column that ``value`` stands for. A copy of another type would keep the values of one step."""
-    if not isinstance(value, OfSlots) or value.dtype != dtype or value.column.ndim != ndim:
+    if value is None:
+        return None
+    if value.dtype != dtype or value.dims == (1, False):
         raise NotRecordableError("a column has another type or shape than the kernel reads")
-    return value.column if value.column.ndim == 2 else value.column.unsqueeze(1)
+    return value.column
 
 
 def memory_of(column: torch.Tensor | None) -> tuple[Any, ...]:
@@ -257,9 +239,9 @@ def memory_of(column: torch.Tensor | None) -> tuple[Any, ...]:
     return column.untyped_storage()._cdata, column.storage_offset(), column.shape, column.stride()
 
 
-def form_of(value: Any) -> tuple[Any, list[OfSlots]]:
+def form_of(value: Any) -> tuple[Any, list[torch.Tensor]]:
     """Return a comparable form of what was computed, and its columns in order, as often as it reads them."""
-    found: list[OfSlots] = []
+    found: list[torch.Tensor] = []
 
     def form(value: Any) -> Any:
         if isinstance(value, Computed):
@@ -267,8 +249,8 @@ def form_of(value: Any) -> tuple[Any, list[OfSlots]]:
         if isinstance(value, tuple):
             return tuple(map(form, value))
         if isinstance(value, OfSlots):
-            found.append(value)
-            return value.kind
+            found.append(value.column)
+            return value.kind, value.dtype, value.dims
         return value
 
     return form(value), found

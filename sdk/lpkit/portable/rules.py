@@ -15,7 +15,7 @@ import torch
 from lpkit import kernels, rng, sequences
 from lpkit.columns.ragged import element_at
 from lpkit.columns.token_set import in_set
-from lpkit.kernels.recording import MOST_COMPARED, OfSlots, Read, Recorder, Shared, SlotRule, StandInRows, form_of
+from lpkit.kernels.recording import MOST_COMPARED, OfSlots, Recorder, Shared, SlotRule, StandInRows, form_of
 
 FLOAT, LONG, INT = (torch.float32, 1), (torch.int64, 1), (torch.int32, 1)
 FLOATS, LONGS, MASKS = (torch.float32, 2), (torch.int64, 2), (torch.uint8, 2)
@@ -37,13 +37,9 @@ def rules() -> dict[Any, SlotRule]:
     found = {}
     for step, columns, options in _STEPS:
         made, given = _made(step, columns)
-        numbers = {item.untyped_storage()._cdata: number for number, item in enumerate(given)}
         form, read = form_of(made)
-        reads = []
-        for item in read:
-            number = numbers[item.column.untyped_storage()._cdata]
-            reads.append(Read(number, item.dtype, item.column.ndim, columns[number][1] == 1))
-        found[form] = SlotRule(f"{step.__name__}_", tuple(reads), **options)
+        numbers = {item.data_ptr(): number for number, item in enumerate(given)}
+        found[form] = SlotRule(f"{step.__name__}_", tuple(numbers[item.data_ptr()] for item in read), **options)
     return found
 
 
@@ -81,8 +77,9 @@ def add_to_ids(logits: Any, rows: Any, ids: Any, values: Any) -> None:
 
 @_rule(FLOAT, FLOAT, FLOAT, pairs=MOST_COMPARED**2)
 def penalize(logits: Any, rows: Any, repetition: Any, presence: Any, frequency: Any) -> None:
-    count = sequences.counts(rows.tokens, rows.is_output)
-    logits[rows.tokens] = kernels.penalized(logits[rows.tokens], count, repetition, presence, frequency)
+    values, count = logits[rows.tokens], sequences.counts(rows.tokens, rows.is_output)
+    values = (values / repetition.unsqueeze(1)).where(values > 0, values * repetition.unsqueeze(1))
+    logits[rows.tokens] = values - count * frequency.unsqueeze(1) - (count > 0) * presence.unsqueeze(1)
 
 
 @_rule(FLOAT, LONGS, FLOAT)

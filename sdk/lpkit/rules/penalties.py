@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 
 import lpkit
-from lpkit import kernels, sequences
+from lpkit import sequences
 
 
 class Penalties(lpkit.LogitsProcessor):
@@ -35,6 +35,8 @@ class Penalties(lpkit.LogitsProcessor):
 
     def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
         ids = rows.tokens  # [n, W], -1 behind the end; a token that occurred twice is there twice, with equal values
-        count = sequences.counts(ids, rows.is_output)
-        lowered = (self.repetition[rows], self.presence[rows], self.frequency[rows])
-        logits[ids] = kernels.penalized(logits[ids], count, *lowered)
+        values, count = logits[ids], sequences.counts(ids, rows.is_output)
+        repetition = self.repetition[rows].unsqueeze(1)
+        values = (values / repetition).where(values > 0, values * repetition)
+        values = values - count * self.frequency[rows].unsqueeze(1)
+        logits[ids] = values - (count > 0) * self.presence[rows].unsqueeze(1)

@@ -127,9 +127,9 @@ class Biases(Sparse):
 
 class Penalizes(Sparse):
     def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
-        count = sequences.counts(rows.tokens, rows.is_output)
-        lowered = (self.far[rows], self.far[rows], self.far[rows])
-        logits[rows.tokens] = kernels.penalized(logits[rows.tokens], count, *lowered)
+        values, count, far = logits[rows.tokens], sequences.counts(rows.tokens, rows.is_output), self.far[rows]
+        values = (values / far.unsqueeze(1)).where(values > 0, values * far.unsqueeze(1))
+        logits[rows.tokens] = values - count * far.unsqueeze(1) - (count > 0) * far.unsqueeze(1)
 
 
 class Bans(Sparse):
