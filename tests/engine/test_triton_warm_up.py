@@ -45,7 +45,7 @@ def noted(kernel, *arguments, **options):
 
 def tried(device, names, attempt):
     found = fused.together(names)
-    attempt(found, CPU)
+    attempt(found)
     return found
 
 

@@ -47,11 +47,11 @@ class _Entries(NamedTuple):
     own: torch.Tensor
     step: int
     size: int
+    texts: Any = None
 
 
-def _launched(
-    kernel: _Kernel, logits: torch.Tensor, *columns: Any, entries: _Entries, texts: Any = None
-) -> torch.Tensor:
+def _launched(kernel: _Kernel, logits: torch.Tensor, *columns: Any, entries: _Entries) -> torch.Tensor:
+    texts = entries.texts
     more = () if texts is None else texts[:5]
     options = {} if texts is None else {"width": texts.width, "outputs": texts.outputs, "kind": texts.kind}
     made = logits if kernel.__name__ != CHOICE else torch.empty(len(logits), dtype=torch.int64)

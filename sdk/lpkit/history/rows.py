@@ -162,9 +162,6 @@ class SparseLogits:
         if fused.differentiated(self._logits):
             self._write_once(torch.where(real, ids, -1), spread)
             return
-        if ids.shape[1] == 1:  # nothing else is written in the row: padding rewrites the present value
-            self._put(within, torch.where(real, spread, self._take(within)))
-            return
         # A padding write must not race with a real write, so it repeats a real write of its row. A row without real
         # writes rewrites one token that nothing else touches.
         first = real.to(torch.int8).argmax(1, keepdim=True)

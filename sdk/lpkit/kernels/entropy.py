@@ -38,18 +38,14 @@ def log_sum_exp_and_entropy(
         float32 ``[n, 1]`` each, in natural units; NaN for a fully masked row.
     """
     if differentiated(logits):
-        highest = logits.detach().amax(dim=1, keepdim=True)  # it cancels, so it has no gradient
-        below = ((logits - highest) * (_LOG2_E / temperature)).clamp(min=_FAR)
-        shares = below.exp2()
-        weighed = shares * below
+        scratch = other = None  # each result needs memory of its own
     elif scratch is None or other is None:
         found = [log_sum_exp_and_entropy(*some) for some in blocks(logits, temperature, scratch=(torch.float32,) * 2)]
         return torch.cat([total for total, _ in found]), torch.cat([entropy for _, entropy in found])
-    else:
-        highest = logits.amax(dim=1, keepdim=True)
-        below = torch.sub(logits, highest, out=scratch).mul_(_LOG2_E / temperature).clamp_(min=_FAR)
-        shares = torch.exp2(below, out=other)
-        weighed = below.mul_(shares)
+    highest = logits.detach().amax(dim=1, keepdim=True)  # it cancels, so it has no gradient
+    below = torch.sub(logits, highest, out=scratch).mul_(_LOG2_E / temperature).clamp_(min=_FAR)
+    shares = torch.exp2(below, out=other)
+    weighed = torch.mul(below, shares, out=scratch)
     total = shares.sum(dim=1, keepdim=True)
     entropy = total.log() - weighed.sum(dim=1, keepdim=True) / (total * _LOG2_E)
     return highest / temperature + total.log(), entropy
@@ -92,25 +88,23 @@ def dynamic_temperature_(
         return fused.dynamic_temperature_(logits, *per_row)  # type: ignore[no-any-return]
     memory = (torch.float32, torch.float32)
     for block, to_come, least, most, power, factor, bow, one, other in blocks(logits, *per_row, scratch=memory):
-        by = least
+        followed, by = differentiated(logits), least
+        if followed:
+            one = other = None
         if by_entropy:
             entropy = log_sum_exp_and_entropy(block, to_come, one, other)[1]
-            even = torch.gt(block.detach(), -math.inf, out=one).sum(1, keepdim=True).log().clamp(min=1e-10)
+            even = torch.gt(block, -math.inf, out=one).sum(1, keepdim=True).log().clamp(min=1e-10)
             share = (entropy / even).nan_to_num(0.0).clamp(1e-10, 1.0)  # of one token the entropy is 0
             # In float64: a float32 power depends on where in the batch its row stands.
             by = least + (most - least) * (share.double() ** power).float()
         top = block.detach().amax(1, keepdim=True).clamp(min=_NEVER)  # it cancels in the softmax
-        if differentiated(logits):
-            below = (block - top).clamp(min=_NEVER) / (to_come * by)
-            if smoothed:
-                bent = below * below * (below * (bow - 1) - (3 - bow)) * (factor / 2)
-                below = torch.where(factor > 0, bent, below)
-            block.copy_(torch.where(block > -math.inf, below * to_come, -math.inf))
-            continue
         below = torch.sub(block, top, out=one).clamp_(min=_NEVER).div_(to_come * by)
         if smoothed:
             bent = torch.mul(below, bow - 1, out=other).sub_(3 - bow).mul_(below).mul_(below).mul_(factor / 2)
-            below.mul_(factor == 0).add_(bent)
+            below = torch.mul(below, factor == 0, out=one).add_(bent)
+        if followed:
+            block.copy_(torch.where(block > -math.inf, below * to_come, -math.inf))
+            continue
         there = torch.gt(block, -math.inf, out=other)
         torch.div(below.mul_(to_come), there, out=block)  # masked logits are below 0 here: divided by 0 they are -inf
     return logits

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Sequence
-from functools import cache, partial
+from collections.abc import Callable, Sequence
+from functools import cache
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -25,24 +25,24 @@ PADDED = 64
 
 
 @cache
-def prepare(device: torch.device, vocab_size: int | None = None) -> ModuleType | None:
+def prepare(device: torch.device, vocab_size: int = PADDED) -> ModuleType | None:
     """Compile and try the fused kernels for a device, so that no request waits for a compiler.
 
     :class:`lpkit.LogitsProcessor` calls this in its constructor. Errors are logged, and plain torch is used.
 
     Args:
         device: where the logits are.
-        vocab_size: also compiles for rows of this size, which decides the use of memory words.
+        vocab_size: compiles for rows of this size, which decides the use of memory words.
 
     Returns:
         The kernels, or None without kernels.
     """
-    if vocab_size is None:
-        return _tried(device, WHOLE_ROWS, _try_whole_rows)
-    padded = -(-vocab_size // PADDED) * PADDED
-    return prepare(device) and _tried(
-        device, WHOLE_ROWS, partial(_try_whole_rows, vocab_size=vocab_size, strides={vocab_size, padded})
-    )
+
+    def attempt(found: ModuleType) -> None:
+        for stride in {vocab_size, -(-vocab_size // PADDED) * PADDED}:
+            _go_over(found, torch.zeros(3, stride, device=device)[:, :vocab_size])
+
+    return _tried(device, WHOLE_ROWS, attempt)
 
 
 @cache
@@ -55,7 +55,7 @@ def prepare_few(device: torch.device) -> ModuleType | None:
     Returns:
         The kernels, or None without kernels.
     """
-    return _tried(device, FEW, _try_few)
+    return _tried(device, FEW, lambda found: _try_few(found, device))
 
 
 def together(names: Sequence[str]) -> ModuleType:
@@ -66,26 +66,17 @@ def together(names: Sequence[str]) -> ModuleType:
     return found
 
 
-def _tried(
-    device: torch.device, names: Sequence[str], attempt: Callable[[ModuleType, torch.device], None]
-) -> ModuleType | None:
+def _tried(device: torch.device, names: Sequence[str], attempt: Callable[[ModuleType], None]) -> ModuleType | None:
     if device.type != "cuda" or os.environ.get("LPKIT_TRITON") == "0":
         return None
     try:
         found = together(names)
         with torch.inference_mode():
-            attempt(found, device)
+            attempt(found)
     except Exception as error:  # no Triton, no compiler, a GPU that it does not know
         logger.info("without fused kernels on %s: %s: %s", device, type(error).__name__, error)
         return None
     return found
-
-
-def _try_whole_rows(
-    found: ModuleType, device: torch.device, vocab_size: int = PADDED, strides: Iterable[int] = (PADDED,)
-) -> None:
-    for stride in strides:
-        _go_over(found, torch.zeros(3, stride, device=device)[:, :vocab_size])
 
 
 def _go_over(found: ModuleType, logits: torch.Tensor) -> None:

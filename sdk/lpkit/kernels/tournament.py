@@ -36,21 +36,15 @@ def tournament_(
     windows = bits.unfold(0, logits.shape[1], 1)
     unheld = len(bits) - logits.shape[1]
     starts = ((seeds + shifts) % (unheld - logits.shape[1])).masked_fill_((seeds < 0) | (shifts < 0), unheld)
-    if differentiated(logits):
-        shares = (logits / temperature).softmax(1)
-        gain = torch.ones_like(shares)
-        for start in starts.unbind(1):
-            factor = windows[start]
-            factor = factor - (factor * shares).sum(1, keepdim=True) + 1.0
-            shares, gain = shares * factor, gain * factor
-        return logits.add_(temperature * gain.clamp(min=_TINY).log())
-    for block, divisor, some, shares, gain, factor, won in blocks(logits, temperature, starts, scratch=_MEMORY):
-        torch.softmax(torch.div(block, divisor, out=shares), 1, out=shares)
-        gain.fill_(1.0)
+    for block, divisor, some, *memory in blocks(logits, temperature, starts, scratch=_MEMORY):
+        # Under autograd each result needs memory of its own.
+        to_shares, to_gain, to_factor, to_won = [None] * 4 if differentiated(logits) else memory
+        shares = torch.softmax(torch.div(block, divisor, out=to_shares), 1, out=to_shares)
+        gain = torch.ones_like(shares) if to_gain is None else to_gain.fill_(1.0)
         for start in some.unbind(1):
-            torch.index_select(windows, 0, start, out=factor)
-            factor.sub_(torch.mul(factor, shares, out=won).sum(1, keepdim=True)).add_(1.0)
-            shares.mul_(factor)
-            gain.mul_(factor)
+            bit = torch.index_select(windows, 0, start, out=to_factor)
+            won = torch.mul(bit, shares, out=to_won).sum(1, keepdim=True)
+            factor = torch.sub(bit, won, out=to_factor).add_(1.0)
+            shares, gain = torch.mul(shares, factor, out=to_shares), torch.mul(gain, factor, out=to_gain)
         block.add_(gain.clamp_(min=_TINY).log_().mul_(divisor))
     return logits

@@ -29,6 +29,7 @@ from lpkit.kernels.triton_rows import (
     by_row,
     entry,
     grid_of,
+    ids_at,
     keep_tops,
     mask_spans,
     mask_tile,
@@ -37,6 +38,7 @@ from lpkit.kernels.triton_rows import (
     of_entropy,
     of_moments,
     over_rows,
+    packed,
     per_row,
     tile,
     write,
@@ -46,11 +48,9 @@ LEAST = tl.constexpr(1e-10)
 LOWEST = tl.constexpr(-1e9)
 FIRST, SECOND = (tl.constexpr(factor % 2**32) for factor in FACTORS_32)
 
-COLUMNS = 6
-"""Most per-row values that a rule reads."""
-
+COLUMNS = 6  # most per-row values that a rule reads
+# Logits of a tile for each kind of a row's numbers; half where four numbers are kept for each.
 TILES = {"tops": BLOCK, "moments": BLOCK // 2, "shares": BLOCK // 2}
-"""Logits of a tile for each kind of a row's numbers; half where four numbers are kept for each."""
 
 
 @over_rows
@@ -198,8 +198,8 @@ def _exclude(tiles, found, values, at, KIND: tl.constexpr, KEPT: tl.constexpr, B
     least = tl.min(best, 0)
     kept = tl.zeros((KEPT,), tl.int32)
     for offset in range(0, k, KEPT):
-        token = tl.load(values[2] + offset + which, mask=offset + which < k, other=-1)
-        value = tl.load(start + begin + token, mask=(token >= 0) & (token < vocab), other=float("-inf"))
+        _place, token, real = ids_at(values[2], offset, 1, k, vocab, KEPT)
+        value = tl.load(start + begin + token, mask=real, other=float("-inf"))
         kept |= (value > least).to(tl.int32)
     if (least < float("inf")) & (tl.max(kept, 0) == 0):
         tl.debug_barrier()  # other threads read the ids' logits
@@ -254,14 +254,6 @@ def _add_hashed(tiles, found, values, at, KIND: tl.constexpr, KEPT: tl.constexpr
 
 
 @triton.jit
-def _ids(ids, offset, vocab, k, BLOCK: tl.constexpr):
-    """Return (places among a row's ids, the ids, True for those of the vocabulary)."""
-    place = offset + tl.arange(0, BLOCK)
-    token = tl.load(ids + place, mask=place < k, other=-1)
-    return place, token, (token >= 0) & (token < vocab)
-
-
-@triton.jit
 def _kept(tiles, found, values, at, KIND: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr):
     """Read the logits that a row keeps; behind them, store 1 if only these are kept."""
     row, _, _, _, vocab, k = at
@@ -269,7 +261,7 @@ def _kept(tiles, found, values, at, KIND: tl.constexpr, KEPT: tl.constexpr, BLOC
     alive = tl.zeros((KEPT,), tl.int32)
     broken = tl.zeros((KEPT,), tl.int32)
     for offset in range(0, k, KEPT):
-        place, token, real = _ids(values[0], offset, vocab, k, KEPT)
+        place, token, real = ids_at(values[0], offset, 1, k, vocab, KEPT)
         value = tl.load(tiles[0] + tiles[1] + token, mask=real, other=float("-inf"))
         tl.store(found + place, value, mask=place < k)
         alive |= (value > float("-inf")).to(tl.int32)
@@ -290,7 +282,7 @@ def _keep(tiles, found, values, at, KIND: tl.constexpr, KEPT: tl.constexpr, BLOC
             write(start, offset, begin, end, masked, masked < 0.0, BLOCK)
         tl.debug_barrier()  # other threads restore the kept logits
         for offset in range(0, k, KEPT):
-            item, token, real = _ids(values[0], offset, vocab, k, KEPT)
+            item, token, real = ids_at(values[0], offset, 1, k, vocab, KEPT)
             place = token + begin
             here = real & (place >= first) & (place < last)
             tl.store(start + place, tl.load(found + item, mask=here, other=0.0), mask=here)
@@ -310,23 +302,20 @@ def _over(
 
 
 def _by_numbers(
-    numbers: str, rule: Any, logits: torch.Tensor, values: Sequence[torch.Tensor], entries: Entries, **options: Any
-) -> torch.Tensor:
+    numbers: str, rule: Any, logits: torch.Tensor, values: Sequence[torch.Tensor], entries: Entries,
+    ids: Sequence[torch.Tensor] = (), dtype: torch.dtype = torch.float32, **options: Any,
+) -> torch.Tensor:  # fmt: skip
     """Compute the numbers of each row, ``[n, 4 * parts + spans]``, and apply a rule that depends on them."""
     (rows, parts), (_, _, spans, _, _) = grid_of(logits)
+    values = [*(per_row(item, entries, dtype) for item in values), *ids]
     found = torch.empty(rows, parts * 4 + spans, dtype=torch.float32, device=logits.device)
     _over(_statistics, logits, entries, values[:1], found, numbers, block=TILES[numbers])
     return _over(rule, logits, entries, values, found, **options)
 
 
-def _mask_by(
-    limit: str, numbers: str, logits: torch.Tensor, values: Sequence[torch.Tensor], entries: Entries | None,
-    dtype: torch.dtype = torch.float32,
-) -> torch.Tensor:  # fmt: skip
-    entries = entries or by_row(logits)
-    columns = [per_row(item, entries, dtype) for item in values]
+def _mask_by(limit: str, numbers: str, *given: Any, **options: Any) -> torch.Tensor:
     # Multiplying and subtracting in one instruction would round once where the operations of torch round twice.
-    return _by_numbers(numbers, _mask_by_limit, logits, columns, entries, kind=limit, enable_fp_fusion=False)
+    return _by_numbers(numbers, _mask_by_limit, *given, kind=limit, enable_fp_fusion=False, **options)
 
 
 @cache
@@ -335,46 +324,41 @@ def _one(device: torch.device) -> torch.Tensor:
 
 
 def mask_far_below_top_(
-    logits: torch.Tensor,
-    distance: torch.Tensor,
-    temperature: torch.Tensor | None = None,
+    logits: torch.Tensor, distance: torch.Tensor, temperature: torch.Tensor | None = None,
     entries: Entries | None = None,
-) -> torch.Tensor:
+) -> torch.Tensor:  # fmt: skip
     temperature = _one(logits.device) if temperature is None else temperature
-    return _mask_by("far", "tops", logits, (distance, temperature), entries)
+    return _mask_by("far", "tops", logits, (distance, temperature), entries or by_row(logits))
 
 
 def mask_deviations_below_top_(
     logits: torch.Tensor, deviations: torch.Tensor, entries: Entries | None = None
 ) -> torch.Tensor:
-    return _mask_by("deviating", "moments", logits, (deviations,), entries, torch.float64)
+    return _mask_by("deviating", "moments", logits, (deviations,), entries or by_row(logits), dtype=torch.float64)
 
 
 def mask_unlikely_(logits: torch.Tensor, *values: torch.Tensor, entries: Entries | None = None) -> torch.Tensor:
-    return _mask_by("unlikely", "shares", logits, values, entries)
+    return _mask_by("unlikely", "shares", logits, values, entries or by_row(logits))
 
 
 def exclude_top_choices_(
     logits: torch.Tensor, temperature: torch.Tensor, log_threshold: torch.Tensor, keep: torch.Tensor,
     where: torch.Tensor | None = None, entries: Entries | None = None,
 ) -> torch.Tensor:  # fmt: skip
-    entries = entries or by_row(logits, where)
-    values = per_row(temperature, entries), per_row(log_threshold, entries), _packed(keep)
-    return _by_numbers("shares", _exclude, logits, values, entries, k=keep.shape[1], at_once=True)
+    values, entries = (temperature, log_threshold), entries or by_row(logits, where)
+    ids = packed(keep)
+    return _by_numbers("shares", _exclude, logits, values, entries, [ids], k=ids.shape[1], at_once=True)
 
 
 def dynamic_temperature_(logits: torch.Tensor, *values: torch.Tensor, entries: Entries | None = None) -> torch.Tensor:
-    entries = entries or by_row(logits)
-    columns = [per_row(item, entries) for item in values]
     # A whole tile would take more registers than there are.
-    return _by_numbers("shares", _retemper, logits, columns, entries, block=BLOCK // 2)
+    return _by_numbers("shares", _retemper, logits, values, entries or by_row(logits), block=BLOCK // 2)
 
 
 def add_where_hashed_(
     logits: torch.Tensor, seeds: torch.Tensor, limit: torch.Tensor, bias: torch.Tensor, entries: Entries | None = None
 ) -> torch.Tensor:
-    entries = entries or by_row(logits)
-    seeds = per_row(seeds, by_row(logits), torch.int32)
+    seeds, entries = per_row(seeds, by_row(logits), torch.int32), entries or by_row(logits)
     columns = per_row(limit, entries, torch.int32), per_row(bias, entries)
     return _over(_add_hashed, logits, entries, columns, seeds, k=seeds.stride(0), block=BLOCK)
 
@@ -382,12 +366,7 @@ def add_where_hashed_(
 def keep_ids_(
     logits: torch.Tensor, ids: torch.Tensor, where: torch.Tensor | None = None, entries: Entries | None = None
 ) -> torch.Tensor:
-    entries, k = entries or by_row(logits, where), ids.shape[1]
-    held, columns = torch.empty(logits.shape[0], k + 1, dtype=torch.float32, device=logits.device), [_packed(ids)]
+    entries, columns, k = entries or by_row(logits, where), [packed(ids)], ids.shape[1]
+    held = torch.empty(logits.shape[0], k + 1, dtype=torch.float32, device=logits.device)
     _over(_kept, logits, entries, columns, held, k=k, at_once=True, warps=1)
     return _over(_keep, logits, entries, columns, held, k=k, block=BLOCK)
-
-
-def _packed(ids: torch.Tensor) -> torch.Tensor:
-    """Return ids of which those of a row lie side by side."""
-    return ids if ids.stride(1) == 1 else ids.contiguous()

@@ -20,35 +20,16 @@ import torch
 import triton
 import triton.language as tl
 
-BLOCK = 4096
-"""Logits of a tile."""
-
-PROGRAMS = 16 * 132
-"""Number of programs that keep a large GPU busy, without a long idle tail."""
-
-WARPS = 8
-"""Warps of a program: 16 logits per thread, so that four programs share a multiprocessor's registers; a span has one
-word."""
-
-SPAN = tl.constexpr(1024)
-"""Logits of a row that share a recorded highest logit: if that is masked, all are, without being read."""
-
-KEPT = 64
-"""Values next to a row (ids, highest logits of spans) that are read at a time: each read waits for the memory."""
-
-MOST_PARTS = 64
-"""Most parts of a row."""
-
+BLOCK = 4096  # logits of a tile
+SPAN = tl.constexpr(1024)  # logits that share a recorded highest logit: if that is masked, all are, without being read
+WORD = tl.constexpr(4)  # logits of one 128-bit word
+WARPS = 8  # of a program; with 16 logits per thread, four programs share a multiprocessor's registers
+PROGRAMS = 16 * 132  # as many keep a large GPU busy, without a long idle tail
+KEPT = 64  # values next to a row (ids, highest logits of spans) that are read at a time: each read waits for the memory
+MOST_PARTS = 64  # of a row
 PARTS = tl.constexpr(MOST_PARTS)
-
-WORD = tl.constexpr(4)
-"""Logits of one 128-bit word."""
-
-FAR = tl.constexpr(-1e30)
-"""Distance below the top, times a scale, without a share. Unlike -inf, it gives no NaN in a product."""
-
-ALIGNED = ("logits", "stride", "vocab", "size")
-"""Arguments of a kernel that decide the use of 128-bit words."""
+FAR = tl.constexpr(-1e30)  # distance below the top without a share; unlike -inf, it gives no NaN in a product
+ALIGNED = ("logits", "stride", "vocab", "size")  # arguments that decide the use of 128-bit words
 
 
 def once(function: Any, aligned: tuple[str, ...] = ()) -> Any:
@@ -70,6 +51,14 @@ def entry(slots, own, own_step, row):
     """Return (entry of a row, True if the row is edited)."""
     slot = tl.load(slots + row).to(tl.int64)
     return slot, tl.load(own + slot * own_step) != 0
+
+
+@triton.jit
+def ids_at(ids, start, across, k, vocab, BLOCK: tl.constexpr):
+    """Return (places among a row's ids, the ids, True for those of the vocabulary)."""
+    place = start + tl.arange(0, BLOCK)
+    token = tl.load(ids + place * across, mask=place < k, other=-1)
+    return place, token, (token >= 0) & (token < vocab)
 
 
 @triton.jit
@@ -228,12 +217,14 @@ class Entries(NamedTuple):
         own: bool, True for entries whose rows are edited.
         step: elements from one entry of ``own`` to the next.
         size: number of entries.
+        texts: the rows' :class:`~lpkit.kernels.recording.SlotHistories`, for functions that read them.
     """
 
     slots: torch.Tensor
     own: torch.Tensor
     step: int
     size: int
+    texts: Any = None
 
 
 def by_row(logits: torch.Tensor, where: torch.Tensor | None = None) -> Entries:
@@ -256,3 +247,8 @@ def per_row(values: torch.Tensor, entries: Entries, dtype: torch.dtype = torch.f
     if values.dtype != dtype or values.shape != (entries.size, 1):  # each comparison takes the host a while
         values = values.to(dtype).expand(entries.size, 1)
     return values
+
+
+def packed(ids: torch.Tensor) -> torch.Tensor:
+    """Return ids of which those of a row lie side by side."""
+    return ids if ids.stride(1) == 1 else ids.contiguous()

@@ -16,12 +16,8 @@ from lpkit.kernels.recording import SlotHistories
 from lpkit.kernels.triton_rows import Entries, by_row, entry, once, ratio_up
 
 WARPS = 4
-
-POSITIONS = 256
-"""Positions of a history for which a program finds matches."""
-
-SPAN = 1024
-"""Tokens of a history that a program with its own history reads at a time."""
+POSITIONS = 256  # positions of a history for which a program finds matches
+SPAN = 1024  # tokens of a history that a program with its own history reads at a time
 
 SIZES = {"POSITIONS": POSITIONS, "AT_ONCE": 8, "REACH": 2 * POSITIONS, "SPAN": SPAN}
 """``AT_ONCE``: tokens before each position that are compared at a time, of at most ``REACH``; ``SPAN``: tokens before
@@ -270,55 +266,45 @@ def match_lengths(tokens: torch.Tensor, lengths: torch.Tensor, since: torch.Tens
     ``512 * W + 3 * W * W / 256`` tokens of a row, a fourth of ``W * W / 2`` at W = 4096 and an eighteenth at 32768. For
     256 such rows these are 0.6 and 7.5 billion.
     """
-    return _matched("lengths", torch.int64, tokens, lengths, None, since)
+    return _matched("lengths", torch.int64, tokens, lengths, since)
 
 
 def completes_ngram(
     tokens: torch.Tensor, lengths: torch.Tensor, size: torch.Tensor, since: torch.Tensor
 ) -> torch.Tensor:
-    return _matched("ngram", torch.bool, tokens, lengths, size, since)
+    return _matched("ngram", torch.bool, tokens, lengths, since, size)
 
 
 def _matched(
-    asked: str,
-    dtype: torch.dtype,
-    tokens: torch.Tensor,
-    lengths: torch.Tensor,
-    size: torch.Tensor | None,
-    since: torch.Tensor | None,
-) -> torch.Tensor:
+    asked: str, dtype: torch.dtype, tokens: torch.Tensor, lengths: torch.Tensor, since: torch.Tensor | None,
+    size: torch.Tensor | None = None,
+) -> torch.Tensor:  # fmt: skip
     tokens, last = tokens.contiguous(), lengths - 1
     found = torch.empty(tokens.shape, dtype=dtype, device=tokens.device)
     if found.numel():
         first = last if since is None else since.contiguous()
         texts = SlotHistories(tokens, first, last, last, last, tokens.shape[1], 0)
-        matches(asked, found, by_row(tokens), texts, size, since_prompt=since is not None)
+        matches(asked, found, by_row(tokens)._replace(texts=texts), size, since_prompt=since is not None)
     return found
 
 
 def matches(
-    asked: str,
-    found: torch.Tensor,
-    entries: Entries,
-    texts: SlotHistories,
-    size: torch.Tensor | None = None,
-    window: torch.Tensor | None = None,
-    sets: tuple[torch.Tensor, ...] = (),
-    since_prompt: bool = False,
-) -> None:
+    asked: str, found: torch.Tensor, entries: Entries, size: torch.Tensor | None = None,
+    window: torch.Tensor | None = None, sets: tuple[torch.Tensor, ...] = (), since_prompt: bool = False,
+) -> None:  # fmt: skip
     """Store what ``_matches`` is ``asked``, for texts and columns by slot, in ``found``, ``[rows, width]``.
 
     Args:
         asked: "lengths", "ngram" or "ids".
         found: int32 or int64; bool for "ngram".
-        entries, texts: of the rows.
+        entries: of the rows, with texts.
         size: int64 column, not for "lengths".
         window: int64 column, number of last tokens that count.
         sets: bit masks, and a column with their numbers: no match contains a token of a row's set; for "ids", it is
             left out. Empty: none.
         since_prompt: only output tokens count.
     """
-    slots, own, own_step, _ = entries
+    slots, own, own_step, _, texts = entries
     held, prompts, last, *rest = texts[:5]
     columns = [last if item is None else item for item in (size, window, *(sets or (None, None)))]
     size_by, window_by, masks, set_of = columns

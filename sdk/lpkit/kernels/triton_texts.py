@@ -6,6 +6,7 @@ between its operations.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -22,17 +23,10 @@ from lpkit.kernels.triton_rows import suits as suits
 from lpkit.kernels.triton_sequences import SPAN, begun_of, end_of, matches, member, text_at, text_of
 from lpkit.kernels.triton_tournament import tournament_
 
-COMPARED = 64
-"""Tokens that a program counts, and compares with at a time."""
-
-RIVALS = 32
-"""Tokens whose matches a program compares, and compares with at a time."""
-
-COLUMNS = 5
-"""Most columns that a rule reads."""
-
-AT_ONCE = 16
-"""Tokens of a context that are hashed at a time."""
+COMPARED = 64  # tokens that a program counts, and compares with at a time
+RIVALS = 32  # tokens whose matches a program compares, and compares with at a time
+COLUMNS = 5  # most columns that a rule reads
+AT_ONCE = 16  # tokens of a context that are hashed at a time
 
 # Of the hashes of :mod:`lpkit.kernels.hashes`, which have the same bits here.
 _GOLDEN = tl.constexpr(hashes.GOLDEN % 2**64)
@@ -303,11 +297,36 @@ def _context(at, text, columns, logits, found, sizes, DRAFTS: tl.constexpr, BLOC
 
 
 @triton.jit
-def _cited_at(text, place, end, others, k, DRAFTS: tl.constexpr):
-    """Read tokens of a prompt, and behind its end others."""
+def _cited_at(text, start, end, others, k, vocab, DRAFTS: tl.constexpr, BLOCK: tl.constexpr):
+    """Return (places, tokens of a prompt, and behind its end others, True for those of the vocabulary)."""
+    place = start + tl.arange(0, BLOCK)
     token = text_at(text, place, place < end, -1, DRAFTS).to(tl.int64)
     other = tl.load(others + place - end, mask=(place >= end) & (place < end + k), other=-1)
-    return tl.where(place < end, token, other)
+    token = tl.where(place < end, token, other)
+    return place, token, (token >= 0) & (token < vocab)
+
+
+@triton.jit
+def _add_to(text, end, others, k, values, step, logits, found, vocab, DRAFTS: tl.constexpr, BLOCK: tl.constexpr):
+    """Add values to the logits of a prompt's tokens and of others; ``step``: 0 if they get the same one."""
+    for start in range(0, end + k, BLOCK):
+        place, token, real = _cited_at(text, start, end, others, k, vocab, DRAFTS, BLOCK)
+        value = tl.load(logits + token, mask=real, other=0.0) + tl.load(values + place * step, mask=real, other=0.0)
+        tl.store(found + place, value, mask=real)
+    tl.debug_barrier()  # read all before writing: an id may occur twice
+    for start in range(0, end + k, BLOCK):
+        place, token, real = _cited_at(text, start, end, others, k, vocab, DRAFTS, BLOCK)
+        tl.store(logits + token, tl.load(found + place, mask=real, other=0.0), mask=real)
+
+
+@triton.jit
+def _add(at, text, columns, logits, found, sizes, DRAFTS: tl.constexpr, BLOCK: tl.constexpr):
+    """Add a row's values to the logits of its ids."""
+    row, slot, edited, _, _ = at
+    ids, values, _, _, _ = columns
+    if edited:
+        found += row * ids[2]
+        _add_to(text, 0, _of(ids, slot), ids[2], _of(values, slot), 1, logits, found, sizes[1], DRAFTS, BLOCK)
 
 
 @triton.jit
@@ -319,20 +338,9 @@ def _cite(at, text, columns, logits, found, sizes, DRAFTS: tl.constexpr, BLOCK: 
     width, vocab, _ = sizes
     if edited:
         end = tl.minimum(prompt, total)
-        ids, k = _of(others, slot), others[2]
-        found += row * (width + k)
-        boost = tl.load(_of(boosts, slot))
-        for start in range(0, end + k, BLOCK):
-            place = start + tl.arange(0, BLOCK)
-            token = _cited_at(text, place, end, ids, k, DRAFTS)
-            real = (token >= 0) & (token < vocab)
-            tl.store(found + place, tl.load(logits + token, mask=real, other=0.0) + boost, mask=real)
-        tl.debug_barrier()  # read all before writing: an id may occur twice
-        for start in range(0, end + k, BLOCK):
-            place = start + tl.arange(0, BLOCK)
-            token = _cited_at(text, place, end, ids, k, DRAFTS)
-            real = (token >= 0) & (token < vocab)
-            tl.store(logits + token, tl.load(found + place, mask=real, other=0.0), mask=real)
+        found += row * (width + others[2])
+        boost = _of(boosts, slot)
+        _add_to(text, end, _of(others, slot), others[2], boost, 0, logits, found, vocab, DRAFTS, BLOCK)
         tl.debug_barrier()  # the second values replace the first ones
         last = text_at(text, total - 1, total > 0, -1, DRAFTS)
         boost = tl.load(_of(next_boosts, slot))
@@ -345,115 +353,115 @@ def _cite(at, text, columns, logits, found, sizes, DRAFTS: tl.constexpr, BLOCK: 
             tl.store(logits + token, tl.load(found + place, mask=inside, other=0.0) + boost, mask=inside)
 
 
-def penalize_(logits: torch.Tensor, *columns: torch.Tensor, entries: Entries, texts: SlotHistories) -> torch.Tensor:
-    """Lower the logits of a text's tokens by its repetition, presence and frequency penalties."""
-    found = _memory(logits, texts, torch.float32)
-    # Multiplying and adding in one instruction would round once where the operations of torch round twice.
-    _over(_lower, logits, entries, texts, columns, found, COMPARED, enable_fp_fusion=False)
-    _over(_write_text, logits, entries, texts, (), found, LISTED)
+def add_to_ids_(logits: torch.Tensor, *columns: torch.Tensor, entries: Entries) -> torch.Tensor:
+    """Add the columns' values to the logits of the columns' ids, ``[slots + 1, k]`` each; no text is read."""
+    ids, slots = columns[0], entries.slots
+    found = torch.empty(logits.shape[0] * ids.shape[1], 1, dtype=torch.float32, device=logits.device)
+    entries = entries._replace(texts=SlotHistories(ids, ids, slots, slots, slots, 0, 0))
+    _over(_add, logits, entries, columns, found, LISTED)
     return logits
 
 
-def ban_ngrams_(logits: torch.Tensor, *columns: torch.Tensor, entries: Entries, texts: SlotHistories) -> torch.Tensor:
+def penalize_(logits: torch.Tensor, *columns: torch.Tensor, entries: Entries) -> torch.Tensor:
+    """Lower the logits of a text's tokens by its repetition, presence and frequency penalties."""
+    found = _memory(logits, entries, torch.float32)
+    # Multiplying and adding in one instruction would round once where the operations of torch round twice.
+    _over(_lower, logits, entries, columns, found, COMPARED, enable_fp_fusion=False)
+    _over(_write_text, logits, entries, (), found, LISTED)
+    return logits
+
+
+def ban_ngrams_(logits: torch.Tensor, *columns: torch.Tensor, entries: Entries) -> torch.Tensor:
     """Mask tokens that would complete an n-gram of the last output tokens again.
 
     Args:
         logits: of the batch.
         columns: the n-grams' size, and how many last tokens count; perhaps sets of tokens that are not masked.
-        entries, texts: of the rows.
+        entries: of the rows.
     """
     size, window, *sets = columns
-    ids = _memory(logits, texts, torch.int64)
-    matches("ids", ids, entries, texts, size, window, tuple(sets), since_prompt=True)
+    ids = _memory(logits, entries, torch.int64)
+    matches("ids", ids, entries, size, window, tuple(sets), since_prompt=True)
     return mask_ids_(logits, ids, entries)
 
 
 ban_ngrams_except_ = ban_ngrams_
 
 
-def penalize_repetitions_(
-    logits: torch.Tensor, window: torch.Tensor, *columns: torch.Tensor, entries: Entries, texts: SlotHistories
-) -> torch.Tensor:
+def penalize_repetitions_(logits: torch.Tensor, *columns: torch.Tensor, entries: Entries) -> torch.Tensor:
     """Lower the logits of tokens that would continue a repetition without tokens of a set."""
-    matched = _memory(logits, texts, torch.int32)
-    matches("lengths", matched, entries, texts, window=window, sets=columns[2:])
-    _over(_lower_longest, logits, entries, texts, columns, matched, RIVALS)
+    window, *columns = columns
+    matched = _memory(logits, entries, torch.int32)
+    matches("lengths", matched, entries, window=window, sets=columns[2:])
+    _over(_lower_longest, logits, entries, columns, matched, RIVALS)
     return logits
 
 
-def leave_loop_(logits: torch.Tensor, *columns: torch.Tensor, entries: Entries, texts: SlotHistories) -> torch.Tensor:
+def leave_loop_(logits: torch.Tensor, *columns: torch.Tensor, entries: Entries) -> torch.Tensor:
     """Add to the logits of tokens that would continue a loop, and keep only the end token, if there is one."""
-    matched = _memory(logits, texts, torch.int32)
-    matches("lengths", matched, entries, texts, since_prompt=True)
-    return keep_ids_(logits, _over(_leave, logits, entries, texts, (*columns, matched)))
+    matched = _memory(logits, entries, torch.int32)
+    matches("lengths", matched, entries, since_prompt=True)
+    return keep_ids_(logits, _over(_leave, logits, entries, (*columns, matched)))
 
 
-def end_thinking_(logits: torch.Tensor, *columns: torch.Tensor, entries: Entries, texts: SlotHistories) -> torch.Tensor:
+def end_thinking_(logits: torch.Tensor, *columns: torch.Tensor, entries: Entries) -> torch.Tensor:
     """Keep only the end marker's next token in rows that thought long enough, by their markers and budget."""
-    return keep_ids_(logits, _over(_thought, logits, entries, texts, columns))
+    return keep_ids_(logits, _over(_thought, logits, entries, columns))
 
 
-def cite_prompt_(logits: torch.Tensor, *columns: torch.Tensor, entries: Entries, texts: SlotHistories) -> torch.Tensor:
+def cite_prompt_(logits: torch.Tensor, *columns: torch.Tensor, entries: Entries) -> torch.Tensor:
     """Add a boost to the logits of a prompt's tokens and of a list, and another to those that may follow next."""
-    ids = logits.shape[0] * (texts.width + columns[1].shape[1])
+    ids = logits.shape[0] * (entries.texts.width + columns[1].shape[1])
     found = torch.empty(ids, 1, dtype=torch.float32, device=logits.device)  # one column: one program for a row
-    _over(_cite, logits, entries, texts, columns, found, LISTED)
+    _over(_cite, logits, entries, columns, found, LISTED)
     return logits
 
 
-def hold_tournament_(
-    logits: torch.Tensor, *columns: torch.Tensor, entries: Entries, texts: SlotHistories
-) -> torch.Tensor:
+def hold_tournament_(logits: torch.Tensor, *columns: torch.Tensor, entries: Entries) -> torch.Tensor:
     """Hold a tournament in rows whose output ends with tokens that it did not have before."""
-    seeds = _over(_context, logits, entries, texts, columns[:4])
+    seeds = _over(_context, logits, entries, columns[:4])
     temperature, bits, shifts = columns[4:]
     return tournament_(logits, temperature, bits, seeds, shifts, entries)
 
 
-def force_sequence_(
-    logits: torch.Tensor, *columns: torch.Tensor, entries: Entries, texts: SlotHistories
-) -> torch.Tensor:
+def force_sequence_(logits: torch.Tensor, *columns: torch.Tensor, entries: Entries) -> torch.Tensor:
     """Keep only the token that is due, by sequences and the places at which they stay."""
-    return keep_ids_(logits, _over(_due, logits, entries, texts, columns, block=AT_ONCE))
+    return keep_ids_(logits, _over(_due, logits, entries, columns, block=AT_ONCE))
 
 
-def exclude_sometimes_(
-    logits: torch.Tensor, *columns: torch.Tensor, entries: Entries, texts: SlotHistories
-) -> torch.Tensor:
+def exclude_sometimes_(logits: torch.Tensor, *columns: torch.Tensor, entries: Entries) -> torch.Tensor:
     """Exclude top choices of some rows, which chance selects by a seed and a probability."""
     temperature, log_threshold, keep = columns[2:]
-    some = _over(_heads, logits, entries, texts, columns[:2], block=AT_ONCE)
+    some = _over(_heads, logits, entries, columns[:2], block=AT_ONCE)
     return exclude_top_choices_(logits, temperature, log_threshold, keep, entries=entries._replace(slots=some))
 
 
-def choose_(logits: torch.Tensor, *columns: torch.Tensor, entries: Entries, texts: SlotHistories) -> torch.Tensor:
+def choose_(logits: torch.Tensor, *columns: torch.Tensor, entries: Entries) -> torch.Tensor:
     """Return the slots of the rows at which a step acts, as :meth:`lpkit.rules.when.Conditional.acting` decides it by
     the same columns, and the slot of nobody for others."""
-    return _over(_choose, logits, entries, texts, columns)
+    return _over(_choose, logits, entries, columns)
 
 
-def bias_by_context_(
-    logits: torch.Tensor, *columns: torch.Tensor, entries: Entries, texts: SlotHistories
-) -> torch.Tensor:
+def bias_by_context_(logits: torch.Tensor, *columns: torch.Tensor, entries: Entries) -> torch.Tensor:
     """Add a bias to tokens that a hash of a key and the last tokens selects."""
     seeds = torch.empty(logits.shape[0], 1, dtype=torch.int32, device=logits.device)
-    _over(_seed, logits, entries, texts, columns[:2], seeds, AT_ONCE)
+    _over(_seed, logits, entries, columns[:2], seeds, AT_ONCE)
     limit, bias = columns[2:]
     return add_where_hashed_(logits, seeds, limit, bias, entries)
 
 
-def _memory(logits: torch.Tensor, texts: SlotHistories, dtype: torch.dtype) -> torch.Tensor:
+def _memory(logits: torch.Tensor, entries: Entries, dtype: torch.dtype) -> torch.Tensor:
     """Return memory for a number per token of each row's text."""
-    return torch.empty(logits.shape[0], texts.width, dtype=dtype, device=logits.device)
+    return torch.empty(logits.shape[0], entries.texts.width, dtype=dtype, device=logits.device)
 
 
 def _over(
-    rule: Any, logits: torch.Tensor, entries: Entries, texts: SlotHistories, columns: tuple[torch.Tensor, ...],
+    rule: Any, logits: torch.Tensor, entries: Entries, columns: Sequence[torch.Tensor],
     found: torch.Tensor | None = None, block: int = SPAN, **options: Any,
 ) -> torch.Tensor:  # fmt: skip
     """Apply a rule to each row's text, or to each ``block`` tokens of it if ``found`` has a number for each; return
     ``found``, by default an int64 per row."""
-    rows, vocab = logits.shape
+    (rows, vocab), texts = logits.shape, entries.texts
     if found is None:
         found = torch.empty(rows, 1, dtype=torch.int64, device=logits.device)
     columns = (*columns, *(entries.own,) * (COLUMNS - len(columns)))

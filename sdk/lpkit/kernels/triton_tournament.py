@@ -21,6 +21,7 @@ from lpkit.kernels.triton_rows import (
     entry,
     grid_of,
     over_rows,
+    packed,
     per_row,
     ratio_up,
     tile,
@@ -29,13 +30,8 @@ from lpkit.kernels.triton_rows import (
 
 BLOCK = 256
 WARPS = 4
-
-ROUNDS = tl.constexpr(4)
-"""Rounds held at once."""
-
-PATTERNS = tl.constexpr(16)
-"""Patterns of their bits."""
-
+ROUNDS = tl.constexpr(4)  # rounds held at once
+PATTERNS = tl.constexpr(16)  # patterns of their bits
 TINY = tl.constexpr(torch.finfo(torch.float32).tiny)
 
 
@@ -149,7 +145,7 @@ def tournament_(
     masses = torch.empty(groups, *grid, PATTERNS.value, dtype=torch.float32, device=logits.device)
     gains = torch.empty(grid[0], groups, PATTERNS.value, dtype=torch.float32, device=logits.device)
     temperature = per_row(temperature, entries)
-    shifts = shifts if shifts.stride(1) == 1 else shifts.contiguous()
+    shifts = packed(shifts)
     given = (logits, entries.slots, entries.own, temperature, bits, seeds.contiguous(), shifts, tops, masses, gains)
     steps = (stride, entries.step, temperature.stride(0), shifts.stride(0))
     sizes = (*steps, len(bits) - 2 * vocab, vocab, parts, size, rounds)

@@ -61,7 +61,7 @@ class BySlot:
         self._kernels = {name: function for module in modules for name, function in vars(module).items()}
         self.reason = ""
         self._version = -1
-        self._calls: list[tuple[str, tuple[torch.Tensor | None, ...], bool]] = []  # the last: it reads histories
+        self._calls: list[tuple[str, tuple[torch.Tensor | None, ...]]] = []
         self._pairs: int | None = None
         self.reads_texts = False
         self._read: list[tuple[Any, str]] = []  # columns, and what of them the step depends on
@@ -76,8 +76,8 @@ class BySlot:
         self._sizes = (0, 0)
 
     def rehearse(self, on_v2: bool) -> None:
-        """Run the kernels of a step that reads histories on rows of nobody, which compiles them: no request waits."""
-        if not (self.recorded and self.reads_texts and "examples" in self._kernels):
+        """Run the step's kernels on rows of nobody, which compiles them: no request waits."""
+        if not (self.recorded and "examples" in self._kernels):
             return
         own = self._admission.own.all
         logits = torch.zeros(2, 64, device=own.device)
@@ -155,14 +155,15 @@ class BySlot:
 
     def _launch(self, logits: torch.Tensor, slots: torch.Tensor, texts: tuple[Any, ...] | None) -> None:
         own = self._admission.own.all
-        entries = self._kernels["Entries"](slots, own, own.stride(0), own.shape[0])
-        for name, columns, reads_texts in self._calls:
-            options = {"texts": SlotHistories(*texts)} if reads_texts and texts else {}
-            made = self._kernels[name](logits, *columns, entries=entries, **options)
+        entries = self._kernels["Entries"](
+            slots, own, own.stride(0), own.shape[0], None if texts is None else SlotHistories(*texts)
+        )
+        for name, columns in self._calls:
+            made = self._kernels[name](logits, *columns, entries=entries)
             if name == CHOICE:
                 entries = entries._replace(slots=made)
 
-    def _record(self) -> list[tuple[str, tuple[torch.Tensor | None, ...], bool]]:
+    def _record(self) -> list[tuple[str, tuple[torch.Tensor | None, ...]]]:
         recorder, sparse = Recorder(), self._owner._sparse
         rule, condition = self._owner._condition or (self._owner, ())
         step = rule.edit if sparse else rule.process
@@ -180,13 +181,11 @@ class BySlot:
             self.reason = str(error) if known else f"it does what cannot be recorded ({error})"
             return []
         self.reason, self._pairs = "", None if found is None else found.pairs
-        reads_texts = self._pairs is not None
-        self.reads_texts = reads_texts or bool(condition)
-        steps = [(name, columns, reads_texts) for name, columns in calls]
+        self.reads_texts = self._pairs is not None or bool(condition)
         if condition:
             chosen_by = (self._admission.columns[name].all for name in condition)
-            steps.insert(0, (CHOICE, tuple(item if item.ndim == 2 else item.unsqueeze(1) for item in chosen_by), True))
-        return steps
+            calls.insert(0, (CHOICE, tuple(item if item.ndim == 2 else item.unsqueeze(1) for item in chosen_by)))
+        return calls
 
 
 def why_not_recorded(processor: Any) -> str | None:

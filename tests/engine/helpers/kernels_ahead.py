@@ -58,7 +58,7 @@ class Kernel:
     @property
     def name(self) -> str:
         named = [self.function.__name__, self.rule]
-        named += [str(value) for key, value in self.constants if key in ("KIND", "ASKED", "LAST", "NUMBER")]
+        named += [str(value) for key, value in self.constants if key in ("KIND", "ASKED", "LAST", "MODE")]
         return " ".join(filter(None, named))
 
 
@@ -67,16 +67,15 @@ def kernels() -> tuple[Kernel, ...]:
     """Return the kernels that functions of :mod:`lpkit.kernels` launch, without running them."""
     found = vars(fused.together((*fused.WHOLE_ROWS, *fused.FEW)))
     logits, slots = torch.zeros(3, 1000), torch.zeros(3, dtype=torch.int64)
-    entries = Entries(slots, torch.zeros(3, 1, dtype=torch.bool), 1, 3)
     *_, with_drafts = found["examples"](CPU, True)
+    entries = Entries(slots, torch.zeros(3, 1, dtype=torch.bool), 1, 3, with_drafts)
     with launching.recorded() as launches, mock.patch.object(JITFunction, "run", lambda *_, **__: None):
         fused._go_over(fused.together(fused.WHOLE_ROWS), logits)
         fused._try_few(fused.together(fused.FEW), CPU)
         read = {name: [dtype for dtype, _ in columns] for name, (_, columns, _) in steps().items()}
         for name, dtypes in {**read, CHOICE: [torch.int64] * 5}.items():
-            if name != "add_to_ids_":  # it reads no history
-                columns = [torch.zeros(3, 1, dtype=dtype) for dtype in dtypes]
-                found[name](logits, *columns, entries=entries, texts=with_drafts)
+            columns = [torch.zeros(3, 1, dtype=dtype) for dtype in dtypes]
+            found[name](logits, *columns, entries=entries)
     return tuple(dict.fromkeys(map(_kernel, launches)))
 
 

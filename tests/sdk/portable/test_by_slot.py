@@ -341,7 +341,7 @@ def test_columns_that_change_are_recorded_again() -> None:
     assert calls(processor) == ["keep_ids_"]
     enter(processor, 1, ids=[1, 2, 3], far=2.0)
     assert calls(processor) == ["mask_far_below_top_", "keep_ids_"]
-    (distance, _), (ids, _) = (columns for _, columns, _ in processor._by_slot._calls)
+    (distance, _), (ids, _) = (columns for _, columns in processor._by_slot._calls)
     assert (distance.shape, ids.shape) == ((5, 1), (5, 4))
 
 
