@@ -128,7 +128,7 @@ class V1Tap:
         if name not in self.requests:
             ids = None if prompt is None else tuple(int(token) for token in prompt)
             length = len(prompt) if prompt is not None else int(self._batch.num_prompt_tokens[row])
-            self.requests[name] = TraceRequest(name, length, ids)
+            self.requests[name] = TraceRequest(length, ids)
         fresh = name in self._last and self._last[name] is not output
         self._last[name] = output
         return Added(int(row), name, len(output), fresh)
@@ -201,7 +201,7 @@ class V2Tap:
         for added in self._added:
             if added.request not in self.requests:  # its tokens are on the device only now
                 ids = self._states.all_token_ids.gpu[added.slot, : added.prompt_len].tolist()
-                self.requests[added.request] = TraceRequest(added.request, added.prompt_len, tuple(ids))
+                self.requests[added.request] = TraceRequest(added.prompt_len, tuple(ids))
 
     def apply(self, ctx: Any) -> None:
         slots = tuple(ctx.expanded_idx_mapping.tolist())

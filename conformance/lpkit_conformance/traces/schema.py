@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple
+
+from pydantic import ConfigDict, Field
 
 from lpkit_conformance.vllm_api.runners import V1, Runner
 
@@ -12,50 +14,53 @@ SCHEMA = "lpkit.trace/1"
 
 MoveKind = Literal["->", "<->"]
 
-OPTIONAL: dict[str, Any] = {"optional": True}
-"""Metadata of a field that a file may leave out."""
-
-AT_LEAST_1: dict[str, Any] = {"least": 1}
-"""Metadata of a field whose numbers are not 0."""
+Name = Annotated[str, Field(min_length=1)]
+Whole = Annotated[int, Field(ge=0)]
+Positive = Annotated[int, Field(ge=1)]
 
 
-@dataclass(frozen=True)
-class TraceRequest:
-    """A request by its id in the trace. ``prompt``: its ``prompt_len`` token ids, None for embedded prompts."""
+class _Record:
+    """A record with a default for a field: a file may leave the field out."""
 
-    request_id: str
-    prompt_len: int = field(metadata=AT_LEAST_1)
-    prompt: tuple[int, ...] | None
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(strict=True, extra="forbid")
 
 
 @dataclass(frozen=True)
-class EngineInfo:
+class TraceRequest(_Record):
+    """A request. ``prompt``: its ``prompt_len`` token ids, None for embedded prompts."""
+
+    prompt_len: Positive
+    prompt: tuple[Whole, ...] | None
+
+
+@dataclass(frozen=True)
+class EngineInfo(_Record):
     """Origin of the trace. ``driver``: "engine", or "input_batch" when only vLLM's batch was driven."""
 
-    name: str
-    version: str
+    name: Name
+    version: Name
     driver: Literal["engine", "input_batch"]
-    runner_class: str
+    runner_class: Name
 
 
 @dataclass(frozen=True)
-class Added:
+class Added(_Record):
     """V1: ``request`` enters at ``row`` with an output list of ``outputs`` tokens (not 0 on a resume).
 
     ``fresh``: the list is a new object, not the request's earlier list.
     """
 
-    row: int
-    request: str
-    outputs: int
-    fresh: bool = field(default=False, metadata=OPTIONAL)
+    row: Whole
+    request: Name
+    outputs: Whole
+    fresh: bool = False
 
 
 class Move(NamedTuple):
     """V1: rows that move; a JSON array."""
 
-    source: int
-    target: int
+    source: Whole
+    target: Whole
     kind: MoveKind
 
     @classmethod
@@ -66,17 +71,17 @@ class Move(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Update:
+class Update(_Record):
     """V1: one ``BatchUpdate``, every list in the order the engine sent it."""
 
-    batch_size: int
-    removed: tuple[int, ...]
+    batch_size: Whole
+    removed: tuple[Whole, ...]
     added: tuple[Added, ...]
     moved: tuple[Move, ...]
 
 
 @dataclass(frozen=True)
-class V1Step:
+class V1Step(_Record):
     """One call of ``update_state`` and, where ``applied``, the ``apply`` that followed it.
 
     ``rows``: requests by row, after the update. ``discarded``: rows whose sampled token the engine discards.
@@ -85,40 +90,40 @@ class V1Step:
     engine fills in those tokens before ``apply``.
     """
 
-    step: int
+    step: Whole
     update: Update | None
-    rows: tuple[str, ...]
+    rows: tuple[Name, ...]
     applied: bool
-    discarded: frozenset[str] = frozenset()
-    tokens: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    lists: Mapping[str, int] = field(default_factory=dict, metadata=OPTIONAL)
-    placeholders: Mapping[str, int] = field(default_factory=dict, metadata=OPTIONAL | AT_LEAST_1)
+    discarded: frozenset[Name] = frozenset()
+    tokens: Mapping[Name, tuple[Whole, ...]] = field(default_factory=dict)
+    lists: Mapping[Name, Whole] = field(default_factory=dict)
+    placeholders: Mapping[Name, Positive] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Placement:
+class Placement(_Record):
     """V2: ``request`` enters ``slot``; ``prefill_len`` is the prompt plus the outputs it resumes with."""
 
-    request: str
-    slot: int
-    prompt_len: int = field(metadata=AT_LEAST_1)
-    prefill_len: int = field(metadata=AT_LEAST_1)
+    request: Name
+    slot: Whole
+    prompt_len: Positive
+    prefill_len: Positive
 
 
 @dataclass(frozen=True)
-class Apply:
+class Apply(_Record):
     """V2: one call of ``apply``. ``bounds`` has one entry per request, all other fields have one per row.
 
     ``rows``: the request that owns each row. ``pos``, ``local``, ``inputs``, ``bounds``: the context's ``pos``,
     ``expanded_local_pos``, ``input_ids`` and ``seq_lens_upper_bound_np``.
     """
 
-    rows: tuple[str, ...]
-    pos: tuple[int, ...]
-    local: tuple[int, ...]
-    inputs: tuple[int, ...] = field(metadata={"least": -1})
-    bounds: tuple[int, ...]
-    discarded: frozenset[str] = frozenset()
+    rows: tuple[Name, ...]
+    pos: tuple[Whole, ...]
+    local: tuple[Whole, ...]
+    inputs: tuple[Annotated[int, Field(ge=-1)], ...]
+    bounds: tuple[Whole, ...]
+    discarded: frozenset[Name] = frozenset()
 
     @property
     def requests(self) -> tuple[str, ...]:
@@ -127,27 +132,33 @@ class Apply:
 
 
 @dataclass(frozen=True)
-class V2Step:
+class V2Step(_Record):
     """One step: slots freed, requests placed, ``apply_staged_writes`` where ``flush``, then the ``apply`` calls."""
 
-    step: int
-    freed: tuple[str, ...]
+    step: Whole
+    freed: tuple[Name, ...]
     added: tuple[Placement, ...]
     flush: bool
     applies: tuple[Apply, ...]
-    tokens: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    tokens: Mapping[Name, tuple[Whole, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Trace:
-    """A recorded run. ``steps`` holds ``V1Step`` or ``V2Step`` objects, according to ``runner``."""
+class Header(_Record):
+    """What the first line of a trace says. ``requests``: by id in the trace."""
 
     runner: Runner
-    workload: str
+    workload: Name
     engine: EngineInfo
     settings: Mapping[str, Any]
     token_ids: Literal["remapped", "verbatim"]
-    requests: Mapping[str, TraceRequest]
+    requests: Mapping[Name, TraceRequest]
+
+
+@dataclass(frozen=True)
+class Trace(Header):
+    """A recorded run. ``steps`` holds ``V1Step`` or ``V2Step`` objects, according to ``runner``."""
+
     v1_steps: tuple[V1Step, ...] = ()
     v2_steps: tuple[V2Step, ...] = ()
     path: str | None = None

@@ -12,6 +12,9 @@ from lpkit_conformance.traces.codec import Wrong
 from lpkit_conformance.traces.schema import Apply, Placement, Trace, Update, V1Step, V2Step
 from lpkit_conformance.vllm_api.runners import V1, V2
 
+SIZES = ("max_num_seqs", "max_model_len", "vocab_size")
+"""Settings that size a replay. Other engines have other settings, which may be anything."""
+
 
 def validate(trace: Trace) -> None:
     """Raise TraceError, naming the line, at the first step that contradicts the header or the steps before it."""
@@ -29,11 +32,21 @@ class _Checker:
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
         self.outputs: dict[str, list[int]] = {}
-        for request in trace.requests.values():
-            try:
-                self._ids(request.prompt or (), f"the prompt ids of {request.request_id}")
-            except Wrong as wrong:
-                raise TraceError(str(wrong), path=trace.path, line=1) from None
+        try:
+            self._header()
+        except Wrong as wrong:
+            raise TraceError(str(wrong), path=trace.path, line=1) from None
+
+    def _header(self) -> None:
+        for size in SIZES:
+            value = self.trace.settings.get(size)
+            if type(value) is not int or value < 1:
+                raise Wrong(f"settings.{size} is {value!r}; expected an integer of at least 1")
+        for name, request in self.trace.requests.items():
+            if request.prompt is not None and len(request.prompt) != request.prompt_len:
+                count = len(request.prompt)
+                raise Wrong(f"requests.{name} has {count} prompt ids; expected prompt_len = {request.prompt_len}")
+            self._ids(request.prompt or (), f"the prompt ids of {name}")
 
     def step(self, step: V1Step | V2Step) -> None:
         raise NotImplementedError

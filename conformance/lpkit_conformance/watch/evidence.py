@@ -106,7 +106,7 @@ def to_trace(
         settings={**server.settings, "watch": watch},
         token_ids="remapped",
         requests={
-            name: TraceRequest(name, prompts[name], names.tokens(name, 0, prompts[name]))
+            name: TraceRequest(prompts[name], names.tokens(name, 0, prompts[name]))
             for name in names.by_request.values()
         },
         v1_steps=v1,

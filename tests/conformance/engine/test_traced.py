@@ -48,7 +48,7 @@ def saved(**watch: Any) -> Trace:
             "watch": {"uses": {"a": True, "b": False}, "arguments": {}, "values": False, "request": "b", **watch},
         },
         "remapped",
-        {name: TraceRequest(name, 3, None) for name in names},
+        {name: TraceRequest(3, None) for name in names},
         v1_steps=steps,
     )
 
@@ -95,7 +95,7 @@ def test_what_requests_had_generated_before_the_trace_is_generated_first() -> No
 def test_longer_outputs_and_prompts_are_cut_and_the_notes_say_so() -> None:
     trace = saved()
     steps = (replace(trace.v1_steps[0], tokens={"a": (0,) * 900, "b": (0,)}), *trace.v1_steps[1:])
-    requests = {**trace.requests, "b": TraceRequest("b", 9000, None)}
+    requests = {**trace.requests, "b": TraceRequest(9000, None)}
     found = made(replace(trace, v1_steps=steps, requests=requests), "recorded", longest=4096)
     assert found.asks["a"].params["max_tokens"] == RUN_UP + 3
     assert len(found.asks["b"].prompt_token_ids) == LONGEST_PROMPT
@@ -140,13 +140,13 @@ def test_the_engine_has_the_room_of_the_recorded_one_and_else_enough(tmp_path: P
     recorded = engine_settings(V1, Plan(trace=("v1_preempt", "mixed")))
     assert (recorded.max_model_len, recorded.num_gpu_blocks_override, recorded.max_num_seqs) == (96, 9, 8)
     file = tmp_path / "saved.jsonl"
-    requests = {**saved().requests, "b": TraceRequest("b", 900, tuple(range(900)))}
+    requests = {**saved().requests, "b": TraceRequest(900, tuple(range(900)))}
     watch = {**saved().settings["watch"]}
     base = saved()
     traces.write(
         replace(
             base,
-            requests={**requests, "a": TraceRequest("a", 3, (1, 2, 3))},
+            requests={**requests, "a": TraceRequest(3, (1, 2, 3))},
             settings={**base.settings, "watch": watch},
         ),
         file,

@@ -138,12 +138,12 @@ def test_a_folder_and_a_binary_file_are_refused(tmp_path: Path) -> None:
     ("text", "said"),
     [
         ("", ":1: the file is empty"),
-        ("{", ":1: not JSON"),
-        ("[]", ":1: the line is []; expected a JSON object"),
+        ("{", ":1: the line: Invalid JSON"),
+        ("[]", ":1: the line: Input should be an object, not []"),
         ('{"schema": "lpkit.trace/2"}', ":1: schema is 'lpkit.trace/2'; this version of lpkit reads 'lpkit.trace/1'"),
-        ('{"schema": "lpkit.trace/1"}', ":1: the header lacks 'runner', 'workload'"),
+        ('{"schema": "lpkit.trace/1"}', ":1: runner: Field required"),
         (_text(V1[:-1]), ":1: the header announces 4 steps, but 3 lines follow"),
-        (_text(V1[:-1]) + "{]\n", ":5: not JSON"),
+        (_text(V1[:-1]) + "{]\n", ":5: the line: Invalid JSON"),
     ],
 )
 def test_text_that_is_no_trace_is_refused(tmp_path: Path, text: str, said: str) -> None:
@@ -161,25 +161,25 @@ def _set(*keys: str | int, to: Any) -> Callable[[Lines], None]:
 
 
 _FORM: list[tuple[Callable[[Lines], None], str]] = [
-    (_set(0, "runner", to="v3"), ':1: runner is "v3"; expected one of v1, v2'),
-    (_set(0, "engine", "driver", to="car"), ':1: engine.driver is "car"; expected one of engine, input_batch'),
-    (_set(0, "colour", to="red"), ":1: the header has unknown keys 'colour'; known are schema, runner"),
-    (_set(0, "settings", to={}), ":1: settings lacks 'max_num_seqs'"),
+    (_set(0, "runner", to="v3"), ":1: runner: Input should be 'v1' or 'v2', not \"v3\""),
+    (_set(0, "engine", "driver", to="car"), ":1: engine.driver: Input should be 'engine' or 'input_batch', not "),
+    (_set(0, "colour", to="red"), ":1: unknown key 'colour'"),
+    (_set(0, "settings", to={}), ":1: settings.max_num_seqs is None; expected an integer of at least 1"),
     (
         _set(0, "settings", "vocab_size", to="128"),
-        ':1: settings.vocab_size is "128"; expected an integer of at least 1',
+        ":1: settings.vocab_size is '128'; expected an integer of at least 1",
     ),
     (_set(0, "requests", "r0", "prompt", to=[1]), ":1: requests.r0 has 1 prompt ids; expected prompt_len = 2"),
-    (_set(0, "requests", "r0", "text", to="hello"), ":1: requests.r0 has unknown keys 'text'"),
-    (_set(1, "applied", to=1), ":2: applied is 1; expected true or false"),
-    (_set(1, "rows", to="r0"), ':2: rows is "r0"; expected a list'),
-    (_set(1, "rows", to=[0]), ":2: rows[0] is 0; expected a non-empty string"),
-    (_set(1, "update", "size", to=3), ":2: update has unknown keys 'size'; known are batch_size, removed"),
-    (_set(1, "update", "removed", to=[True]), ":2: update.removed[0] is true; expected an integer"),
-    (_set(1, "update", "added", to=[{"row": 0}]), ":2: update.added[0] lacks 'request', 'outputs'"),
-    (_set(1, "update", "moved", to=[[1, 0]]), ":2: update.moved[0] is [1, 0]; expected [source, target"),
-    (_set(1, "update", "moved", to=[[1, 0, "<-"]]), ':2: update.moved[0] kind is "<-"; expected one of ->, <->'),
-    (_set(1, "tokens", "r0", to=[-1]), ":2: tokens.r0[0] is -1; expected an integer of at least 0"),
+    (_set(0, "requests", "r0", "text", to="hello"), ":1: unknown key 'requests.r0.text'"),
+    (_set(1, "applied", to=1), ":2: applied: Input should be a valid boolean, not 1"),
+    (_set(1, "rows", to="r0"), ':2: rows: Input should be a valid array, not "r0"'),
+    (_set(1, "rows", to=[0]), ":2: rows[0]: Input should be a valid string, not 0"),
+    (_set(1, "update", "size", to=3), ":2: unknown key 'update.size'"),
+    (_set(1, "update", "removed", to=[True]), ":2: update.removed[0]: Input should be a valid integer, not true"),
+    (_set(1, "update", "added", to=[{"row": 0}]), ":2: update.added[0].request: Field required"),
+    (_set(1, "update", "moved", to=[[1, 0]]), ":2: update.moved[0][2]: Field required"),
+    (_set(1, "update", "moved", to=[[1, 0, "<-"]]), ":2: update.moved[0][2]: Input should be '->' or '<->', not "),
+    (_set(1, "tokens", "r0", to=[-1]), ":2: tokens.r0[0]: Input should be greater than or equal to 0, not -1"),
 ]
 _MEANING: list[tuple[Callable[[Lines], None], str]] = [
     (
@@ -205,11 +205,11 @@ _MEANING: list[tuple[Callable[[Lines], None], str]] = [
     (_set(2, "tokens", "r0", to=[128]), ":3: tokens of r0: id 128 is not below vocab_size = 128"),
     (_set(2, "tokens", "r0", to=[1] * 6), ":3: 'r0' is 9 tokens long; max_model_len is 8"),
     (_set(2, "placeholders", to={"r0": 2}), ":3: placeholders has 2 for 'r0', which has no row or not as many tokens"),
-    (_set(2, "placeholders", to={"r0": 0}), ":3: placeholders.r0 is 0; expected an integer of at least 1"),
+    (_set(2, "placeholders", to={"r0": 0}), ":3: placeholders.r0: Input should be greater than or equal to 1, not 0"),
     (_set(2, "lists", to={"r0": 5}), ":3: lists cuts 'r0' to 5, but it only has 1 tokens"),
 ]
 _V2: list[tuple[Callable[[Lines], None], str]] = [
-    (_set(1, "update", to=None), ":2: the step has unknown keys 'update'"),
+    (_set(1, "update", to=None), ":2: unknown key 'update'"),
     (_set(1, "added", 0, "slot", to=4), ":2: 'r0' enters slot 4, which is taken or does not exist"),
     (_set(1, "added", 0, "prefill_len", to=3), ":2: 'r0' enters with prompt_len 2 and prefill_len 3; expected 2 and 2"),
     (_set(1, "flush", to=False), ":2: requests were added, but no flush follows"),
