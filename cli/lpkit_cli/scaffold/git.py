@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 
 from lpkit_conformance.errors import UsageError
@@ -17,7 +16,7 @@ _SCP_LIKE = re.compile(r"(?:[\w.+-]+@)?(?P<host>[\w.-]+\.[\w-]+):(?P<path>[^/\\]
 _URL = re.compile(r"(?:https?|ssh|git)://(?:[^@/]*@)?(?P<host>[^/:]+)(?::\d+)?/(?P<path>.+)")
 
 
-def run(*arguments: str, folder: Path, accepted: Sequence[int] = (0,)) -> bytes | None:
+def run(*arguments: str, folder: Path) -> bytes | None:
     """Return the output of ``git *arguments`` in ``folder``; None without git, or if it fails."""
     try:
         done = subprocess.run(
@@ -29,7 +28,7 @@ def run(*arguments: str, folder: Path, accepted: Sequence[int] = (0,)) -> bytes 
         )
     except OSError:
         return None
-    return done.stdout if done.returncode in accepted else None
+    return done.stdout if done.returncode == 0 else None
 
 
 def line(*arguments: str, folder: Path) -> str:

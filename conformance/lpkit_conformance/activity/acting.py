@@ -10,7 +10,7 @@ from lpkit_conformance.activity.shape import UNTOUCHED, Shape, shapes
 from lpkit_conformance.activity.stand import RUN_STEPS, Stance, Standing, arrivals, stand_after, stand_at
 from lpkit_conformance.activity.triggers import sweep
 from lpkit_conformance.errors import StandinError
-from lpkit_conformance.hosts import PluginError, parts_of
+from lpkit_conformance.hosts import PluginError, default_host
 from lpkit_conformance.programs.generate import Step
 from lpkit_conformance.results import Blocked
 from lpkit_conformance.subject.memo import fact
@@ -100,9 +100,7 @@ class Activity:
             yield stand_after(self._subject, arrivals(self._subject.variants), first.length + 1)
 
     def _run(self) -> None:
-        host = parts_of(self._subject.setup.host).host(
-            self._subject, max(self._subject.setup.max_num_seqs, len(self.seen))
-        )
+        host = default_host(self._subject, max(self._subject.setup.max_num_seqs, len(self.seen)))
         for seen in host.run([*arrivals(self._subject.variants), Step(RUN_STEPS)]):
             for row, shape in zip(seen.rows, shapes(seen.before, seen.after), strict=True):
                 active = host.pool.requests[row.request]

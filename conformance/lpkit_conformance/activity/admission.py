@@ -10,7 +10,7 @@ from typing import Any
 from lpkit.runtime import Request
 from lpkit.sampling_params import SamplingParams
 
-from lpkit_conformance.hosts import PluginError, drive, parts_of
+from lpkit_conformance.hosts import PluginError, default_host, drive
 from lpkit_conformance.programs.generate import Arrive, Step
 from lpkit_conformance.settings.cases import FOREIGN_ARGS, Foreign, WatchedArgs, make_params
 from lpkit_conformance.settings.hosts import hosts_of
@@ -85,7 +85,7 @@ def keys_read(subject: Subject) -> frozenset[str]:
         subject.plugin.refusal(params)
     if subject.setup.host:
         with contextlib.suppress(PluginError):
-            host = parts_of(subject.setup.host).host(subject, len(variants))
+            host = default_host(subject, len(variants))
             for nth, (variant, params) in enumerate(zip(variants, watched, strict=True)):
                 host.pool.arrive(Arrive(f"r{nth}", variant))
                 host.pool.running[f"r{nth}"].request.params = params

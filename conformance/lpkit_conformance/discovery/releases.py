@@ -66,8 +66,6 @@ class Choice:
     """The behaviour of an engine once a custom processor is installed or passed.
 
     Attributes:
-        runner: the runner that it uses.
-        reason: the reason for this choice.
         refusal: the reason for not starting with any custom processor, or "".
         loads: True if that runner loads custom processors at all.
         moved: True if it would use the other runner without a custom processor.

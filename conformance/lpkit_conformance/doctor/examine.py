@@ -30,8 +30,6 @@ class Settings:
 
     Attributes:
         passed: ``module:Class``, as for ``--logits-processors``.
-        drafts: with speculative decoding.
-        no_async: with ``--no-async-scheduling``.
         release: judge this release of vLLM on a GPU; None: judge the installed one.
         load: import the plugins in child processes instead of reading their source.
         template: version of the template to compare projects with; "": no comparison.
@@ -62,9 +60,6 @@ class Diagnosis:
     """The result of ``lpkit doctor``.
 
     Attributes:
-        versions: of Python, lpkit, vLLM and the packages that processors depend on.
-        inventory: the plugins and the installed engine.
-        situation: the engine that was judged.
         issues: errors first.
     """
 

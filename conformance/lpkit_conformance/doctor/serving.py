@@ -63,8 +63,6 @@ class Serving:
 
     Attributes:
         passed: ``module:Class``, from ``--logits-processors``.
-        drafts: True with speculative decoding.
-        no_async: True with ``--no-async-scheduling``.
         environment: variables set in front of the command.
         options: all options, by name without leading dashes; objects as dictionaries.
     """

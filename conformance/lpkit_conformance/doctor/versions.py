@@ -24,11 +24,9 @@ class Versions:
 
     Attributes:
         python: of this interpreter, e.g. ``"3.12.4"``.
-        lpkit: of the distribution vllm-lpkit.
         torch: with its local part, e.g. ``"2.9.0+cu129"``.
         cuda: the version that torch was built for, e.g. ``"12.9"``; ``"rocm 6.4"`` for a ROCm build.
         driver: of the NVIDIA kernel module.
-        triton: version.
         gpu: True if a GPU's device files are visible.
     """
 

@@ -57,9 +57,6 @@ def check_target(
     """All checks of the engine on every runner that this vLLM supports and the plan asks for.
 
     Args:
-        target: entry-point name, ``module:Class`` or ``file.py:Class``.
-        plan: which checks, cases and hosts.
-        path: folders to put on the child's ``sys.path``.
         limit: seconds that one step may take, by default ``STEP_SECONDS``; starting an engine may take longer.
 
     Raises:

@@ -31,12 +31,9 @@ class Driver(ABC):
     The rules are :mod:`lpkit.runtime`'s. Exceptions of the plugin arrive as ``PluginError``.
 
     Args:
-        cls: the class.
         config: the ``vllm_config`` for its constructor; holds the largest number of requests.
-        device: of the logits.
 
     Attributes:
-        processor: the instance.
         invariant: True if the instance claims to keep the argmax and the engine asks for that claim.
     """
 
@@ -108,12 +105,7 @@ class Driver(ABC):
 
 
 class Host(ABC):
-    """Runs programs on one instance and records every row.
-
-    Args:
-        subject: the plugin and its requests.
-        max_num_seqs: batch size of the engine.
-    """
+    """Runs programs on one instance and records every row."""
 
     driver: Driver
 

@@ -14,7 +14,6 @@ def misleading(subject: Subject, number: int | None, right: int, otherwise: int)
     """Return a wrong draft, if possible a token that the plugin waits for.
 
     Args:
-        subject: the plugin.
         number: an arbitrary number that selects one of these tokens; None: do not use these tokens.
         right: the token that the draft must differ from.
         otherwise: the draft if the plugin waits for no token, or ``number`` is None.
@@ -30,9 +29,6 @@ def verified(
     """Return the rows without those behind a draft that the plugin has forbidden.
 
     Args:
-        subject: the plugin.
-        seen: the rows.
-        after: the logits that the plugin returned.
         tokens: by request, the intended tokens of its rows that are not discarded, one for each row. Where the plugin
             has forbidden a token, the list is shortened and corrected in place.
     """

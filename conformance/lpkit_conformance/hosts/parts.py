@@ -65,8 +65,6 @@ def alone(
     """Serve a request that has an instance to itself; yield the row ``[1, vocab]`` before and after each step.
 
     Args:
-        subject: the plugin and its model.
-        driver: the instance.
         request: the request; gains a token behind each row.
         character, variant: select the model's logits and tokens.
         steps: number of steps; fewer if the request has all its tokens before.

@@ -56,7 +56,6 @@ class TraceHost(ABC):
 
     Args:
         subject: the plugin; its host must be the trace's runner.
-        trace: the trace to replay.
         pattern: as :func:`~lpkit_conformance.traces.patterns.users` takes it.
 
     Attributes:

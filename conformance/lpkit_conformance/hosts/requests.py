@@ -45,7 +45,6 @@ class RequestPool(RequestSource):
     Once the plugin has received a request's departure, the record in :attr:`requests` is replaced by a copy.
 
     Args:
-        subject: makes prompts, parameters and tokens.
         max_num_seqs: arrivals beyond it are ignored.
 
     Attributes:

@@ -130,9 +130,6 @@ def observe(
     """Run a forward pass.
 
     Args:
-        driver: the instance.
-        subject: the plugin and its model.
-        step: the step's number.
         actives: the requests by row.
         short: tokens that a request's row lacks, as in a partial prefill: its result is discarded.
     """

@@ -177,13 +177,7 @@ class Manner:
 
 
 class V2Host(Host):
-    """Programs on V2.
-
-    Args:
-        subject: the plugin and its requests.
-        max_num_seqs: number of slots.
-        manner: see :class:`Manner`.
-    """
+    """Programs on V2."""
 
     driver: V2Driver
 

@@ -16,11 +16,7 @@ Wait = tuple[str, str]
 
 
 class NoteReads(CountOperations):  # type: ignore[no-untyped-call]
-    """Records operations that read values from the device.
-
-    Attributes:
-        waits: one entry per wait.
-    """
+    """Records operations that read values from the device."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,9 +34,6 @@ class NoteSends(TorchFunctionMode):
 
     On CUDA, torch waits in each copy that is not ``non_blocking``. The copy runs after all earlier work, including the
     model's. Calls that make a tensor of a list wait, and so do subscripts that are lists or host tensors.
-
-    Attributes:
-        waits: one entry per wait.
     """
 
     def __init__(self) -> None:

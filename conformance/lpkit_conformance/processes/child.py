@@ -28,8 +28,6 @@ class Parent:
     """The parent process, as an entry function sees it.
 
     Args:
-        jobs: jobs that the parent sends.
-        events: events that the parent reads.
         stacks: receives the interpreter's stacks after a crash or a hang.
         output: descriptor of the file that takes the printed output.
         signs: signs of life, which the parent follows.

@@ -61,8 +61,6 @@ class Lost(Exception):
     """A child ended, hung or printed too much before it reported its end.
 
     Attributes:
-        kind: the kind of loss.
-        what: a description of the loss.
         did: the same with the plugin as its subject, to follow its name.
         stacks: the child's stacks, in the form of :mod:`faulthandler`.
         last_line: the last line that it printed.
@@ -129,7 +127,6 @@ class Child:
         """Send a job.
 
         Args:
-            job: JSON data.
             seconds: the time limit of the events that follow.
         """
         assert self._process.stdin is not None

@@ -78,9 +78,6 @@ class Case:
             value: a JSON text or a mapping.
             complete: False leaves the fields to a process that has vLLM's class; None: if this process lacks it.
 
-        Returns:
-            The case.
-
         Raises:
             CaseError: naming the unknown key with its nearest match, or the value that does not fit.
         """

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import datetime
 import os
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 from lpkit._nearest import suggest
+from lpkit._toml import tomllib
 from lpkit.interfaces.lookup import GROUP
 
 from lpkit_conformance.errors import ProjectError, UsageError

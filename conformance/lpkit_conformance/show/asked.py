@@ -27,7 +27,6 @@ def asked(job: dict[str, Any], standin: bool) -> ShownRequest:
     """Return the request of a job of :mod:`.run`.
 
     Args:
-        job: targets and options.
         standin: True if the stand-in replaces vLLM's modules.
 
     Raises:

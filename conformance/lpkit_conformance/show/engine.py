@@ -51,9 +51,7 @@ class _Played:
     """A request in an engine, as :class:`.playing.Lockstep` has it.
 
     Args:
-        runner: of the engine.
         path: of the model; empty: the toy.
-        shown: the request.
 
     Attributes:
         plain: the reply without processors.

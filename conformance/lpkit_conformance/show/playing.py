@@ -49,11 +49,9 @@ class Part:
 
     Args:
         number: its index among the processors.
-        processor: what it is.
         args: of the class's constructor.
 
     Attributes:
-        name: the processor's.
         note: why it leaves the request to itself; empty if it does not, as far as is known.
     """
 
@@ -136,10 +134,8 @@ class ShownRequest(NamedTuple):
     """A request, and all that serves it.
 
     Attributes:
-        host: the runner.
         model: what it speaks.
         case: the request's SamplingParams.
-        prompt: its tokens.
         processors: in the order of loading.
     """
 

@@ -19,9 +19,7 @@ class ProcessorReceipt:
     """The effect of a processor on the request.
 
     Attributes:
-        name: the processor.
         acted: number of steps at which it moved probability.
-        steps: number of steps.
         moved: probability that it moved at such a step, on average.
         first, last: numbers of the first and the last such step, from 1; None if there is none.
         banned: tokens that it made impossible, summed over the steps.
@@ -69,7 +67,6 @@ class Compared:
         value: ``parameter=value``, or the processor.
         reply: its tokens.
         parted: number of the first step, from 1, whose token is not that of the first reply; None if there is none.
-        receipts: of its processors.
         problem: why the reply ended early, or empty.
     """
 
@@ -88,8 +85,6 @@ class Show:
         model, toy, host, judged_with: the model, whether it is the built-in one, the runner, and the source of vLLM's
             interfaces.
         case: the request's SamplingParams, as JSON.
-        seed: of the random numbers.
-        prompt: the prompt's tokens.
         names: of the processors, in the order of loading.
         notes: for each processor, why the engine left the request to itself; empty if it did not.
         steps: the reply's tokens.

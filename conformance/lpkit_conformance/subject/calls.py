@@ -22,7 +22,6 @@ class SeenRow:
     """One row of one step.
 
     Attributes:
-        request: the row's request.
         position: number of tokens before the next token.
         discarded: the engine discards this row's result, and the checks ignore it.
         local: index among the request's rows: the number of drafts before this row.

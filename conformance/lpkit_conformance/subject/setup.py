@@ -30,9 +30,6 @@ class Setup:
     Attributes:
         host: a name of the table of hosts; empty for checks that need none.
         case: arguments that switch the plugin on.
-        vocab_size: tokens of the model's vocabulary.
-        max_num_seqs: rows of the engine's batch.
-        device: of the logits.
         seed: seed of the simulated model and of the generated programs.
         standin: True if the stand-in replaces vLLM's modules.
         world: the engine's configuration.

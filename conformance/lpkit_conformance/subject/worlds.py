@@ -18,8 +18,6 @@ class World:
     Attributes:
         name: its name in reports, after "an engine with".
         furnish: changes the configuration.
-        more_tokens: number of additional tokens in its vocabulary.
-        max_model_len: of the model.
         outputs: tokens that requests have generated when they enter, as after a preemption.
         beyond: True if prompts hold ids outside the vocabulary, as of embeddings and added tokens.
         variants: of the requests that are served together there; None: a request that does not use the plugin.

@@ -46,8 +46,6 @@ class Session:
 
     Args:
         target: what the user calls the plugin.
-        cls: its class.
-        plan: what to run.
         first: choices of the first rank, if this process stands for the second.
 
     Attributes:

@@ -25,7 +25,6 @@ class PairSession(Session):
 
     Args:
         first, second: the plugins, each with its own cases.
-        plan: what to run on both.
     """
 
     engine: ClassVar[Engine] = "together"

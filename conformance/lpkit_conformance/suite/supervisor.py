@@ -56,7 +56,6 @@ def check_target(
 
     Args:
         target: entry-point name, ``module:Class`` or ``file.py:Class``.
-        plan: which checks, cases and hosts.
         path: folders to put on the child's ``sys.path``.
         limit: seconds that one call of the plugin may take before the child is ended. What hung is not called again.
         ahead: a child that was started ahead (:func:`~lpkit_conformance.suite.ahead.start_ahead`); it is used first.

@@ -22,8 +22,6 @@ def users(pattern: str, settings: Any, names: list[str]) -> list[bool]:
 
     Args:
         pattern: a key of :data:`PATTERNS`, or :data:`RECORDED`.
-        settings: of the trace.
-        names: of its requests, in order.
     """
     if pattern == RECORDED:
         uses = settings["watch"]["uses"]

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from lpkit._nearest import suggest
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from lpkit._toml import tomllib
 
 Release: TypeAlias = tuple[int, ...]
 """Numbers of a release, ``(0, 31, 0)``."""

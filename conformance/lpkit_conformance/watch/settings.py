@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pydantic
 from lpkit._nearest import suggest
+from lpkit._toml import tomllib
 from pydantic import Field
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 ON = frozenset({"1", "true", "on", "yes"})
 """Values of ``LPKIT_WATCH`` that mean the defaults."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from functools import cache
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -49,29 +50,10 @@ def _imported(module: str, file: Path) -> Iterator[str]:
                 yield f"{origin}.{alias.name}" if f"{origin}.{alias.name}" in modules() else origin
 
 
-def circles() -> list[list[str]]:
-    """Every group of modules that import each other, directly or through others (Tarjan's components)."""
-    order: dict[str, int] = {}
-    low: dict[str, int] = {}
-    stack: list[str] = []
-    found: list[list[str]] = []
-
-    def visit(module: str) -> None:
-        order[module] = low[module] = len(order)
-        stack.append(module)
-        for other in sorted(imports()[module]):
-            if other not in order:
-                visit(other)
-                low[module] = min(low[module], low[other])
-            elif other in stack:
-                low[module] = min(low[module], order[other])
-        if low[module] == order[module]:
-            cut = stack.index(module)
-            if len(stack) - cut > 1:
-                found.append(sorted(stack[cut:]))
-            del stack[cut:]
-
-    for module in modules():
-        if module not in order:
-            visit(module)
-    return found
+def circle() -> list[str]:
+    """Modules that import each other in a circle, each the one behind it; empty if there is none."""
+    try:
+        TopologicalSorter(imports()).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Mapping
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -14,13 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 from pydantic_core import to_json
 
 from lpkit._nearest import did_you_mean, suggest
+from lpkit._toml import tomllib
 from lpkit.rules.document import RULES, DocumentError, DocumentStep, steps_of
 from lpkit.rules.presets import from_preset
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 VARIABLE = "LPKIT_RULES"
 """Environment variable with the path of the operator's file."""
