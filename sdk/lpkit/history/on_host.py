@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ UNKNOWN = -1
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 
+@dataclass(slots=True, eq=False)
 class V1Row:
     """One row of a V1 batch, compared by identity: a V1 processor takes another object for another request.
 
@@ -28,12 +30,9 @@ class V1Row:
         output_ids: the live list.
     """
 
-    __slots__ = ("output_ids", "params", "prompt_ids")
-
-    def __init__(self, params: Any, prompt_ids: list[int], output_ids: list[int]) -> None:
-        self.params = params
-        self.prompt_ids = prompt_ids
-        self.output_ids = output_ids
+    params: Any
+    prompt_ids: list[int]
+    output_ids: list[int]
 
 
 Rows = tuple[list[int], list[V1Row]]
@@ -51,6 +50,7 @@ class Unread(list[int]):
     __hash__ = None
 
 
+@dataclass(slots=True)
 class _Held:
     """The request in a slot.
 
@@ -59,12 +59,9 @@ class _Held:
         drafts: rows of its drafts; kept only where histories are not read.
     """
 
-    __slots__ = ("drafts", "params", "row")
-
-    def __init__(self, params: Any) -> None:
-        self.params = params
-        self.row: V1Row | None = None
-        self.drafts: list[V1Row] = []
+    params: Any
+    row: V1Row | None = None
+    drafts: list[V1Row] = field(default_factory=list)
 
 
 class HostHistories:

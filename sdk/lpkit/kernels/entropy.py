@@ -14,8 +14,7 @@ _LOG2_E = math.log2(math.e)
 _FAR = -1e30
 """Powers of two below the top at which a token has no share. Unlike -inf, it gives no NaN in a product."""
 
-_NEVER = -1e9
-"""Distance below the top at which a token is never chosen; its cube is still finite."""
+_NEVER = -1e9  # distance below the top at which a token is never chosen; its cube is still finite
 
 
 def log_sum_exp_and_entropy(

@@ -38,8 +38,7 @@ class _Thread(threading.local):
 
 _thread = _Thread()
 
-MOST_KNOWN = 1024
-"""Most launches that a thread remembers."""
+MOST_KNOWN = 1024  # most launches that a thread remembers
 
 
 def launch(kernel: Any, grid: tuple[int, ...], args: tuple[Any, ...], **options: Any) -> None:
@@ -154,9 +153,14 @@ class LaunchPlan:
     """
 
     def __init__(self, launches: Sequence[Launch], moving: tuple[torch.Tensor, ...]) -> None:
+        every = [ctypes.c_uint64(tensor.data_ptr()) for tensor in moving]
         numbers = {id(tensor): number for number, tensor in enumerate(moving)}
         memories = {tensor.untyped_storage()._cdata for tensor in moving}
-        self._launches = []  # and the positions of moving tensors among their arguments
+        self._cell, *self._cells = every
+        self._others = moving[1:]  # whose addresses the cells have
+        self._driver = _driver()
+        self._launches: list[tuple[Launch, dict[int, int]]] = []  # and positions of moving tensors among the arguments
+        self._bound: list[_Bound] = []
         self.bytes = 0
         for item in launches:
             moved = {at: numbers[id(arg)] for at, arg in enumerate(item.args) if id(arg) in numbers}
@@ -166,18 +170,12 @@ class LaunchPlan:
                 raise ValueError(f"{item.kernel.__name__} reads a moving tensor through another tensor")
             self.bytes += sum(tensor.nbytes for tensor in tensors)
             self._launches.append((item._replace(args=kept), moved))
-        every = [ctypes.c_uint64(tensor.data_ptr()) for tensor in moving]
-        self._cell, *self._cells = every
-        self._others = moving[1:]  # whose addresses the cells have
-        self._bound: list[_Bound] = []
-        self._driver = _driver()
-        for item, moved in self._launches:
-            cells = {at: every[number] for at, number in moved.items()}
-            bound = None if self._driver is None else self._driver.bind(item, cells)
-            if bound is None:
-                self._driver = None
-                break
-            self._bound.append(bound)
+            if self._driver is not None:
+                bound = self._driver.bind(item, {at: every[number] for at, number in moved.items()})
+                if bound is None:
+                    self._driver = None
+                else:
+                    self._bound.append(bound)
 
     def run(self, first: torch.Tensor, others: tuple[torch.Tensor, ...] = (), address: int = 0) -> None:
         """Launch with the addresses of other tensors in place of the moving ones.
@@ -241,8 +239,7 @@ _UNUSUAL = {"num_ctas": 1, "launch_cooperative_grid": False, "launch_pdl": False
 _UNUSUAL |= {"global_scratch_size": 0, "profile_scratch_size": 0}
 """Metadata of a compiled kernel, with the values at which a launch needs no more than grid, block and parameters."""
 
-_NO_CONTEXT = 201
-"""The driver's ``CUDA_ERROR_INVALID_CONTEXT``."""
+_NO_CONTEXT = 201  # the driver's ``CUDA_ERROR_INVALID_CONTEXT``
 
 _MOST_SHARED = 228 * 1024
 """Bytes of shared memory that a program gets; above 48 KiB Triton asks for them when it loads the kernel."""
@@ -307,10 +304,8 @@ class _CudaDriver:
             pointer = kind.startswith("*")
             if not pointer and kind not in (*_NUMBERS, "constexpr"):
                 return None
-            cell = (
-                moving[at] if at in moving else _NUMBERS.get(kind, ctypes.c_uint64)(arg.data_ptr() if pointer else arg)
-            )
-            cells.append(cell)
+            value = arg.data_ptr() if pointer else arg
+            cells.append(moving[at] if at in moving else _NUMBERS.get(kind, ctypes.c_uint64)(value))
             if kind != "constexpr":  # the kernel was compiled for this number
                 parameters.append(cells[-1])
         spare = ctypes.c_uint64()  # for Triton's scratch memory, which these kernels do not use

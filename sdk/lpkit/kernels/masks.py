@@ -62,8 +62,6 @@ def mask_far_below_top_(
         return fused.mask_far_below_top_(logits, distance, temperature)  # type: ignore[no-any-return]
     if temperature is not None:
         distance = distance * temperature
-    if plain(logits):
-        return mask_below_(logits, logits.amax(dim=-1, keepdim=True) - distance)
     for block, far, memory in blocks(logits, distance, scratch=(torch.float32,)):
         mask_below_(block, block.amax(dim=-1, keepdim=True) - far, memory)
     return logits

@@ -390,10 +390,10 @@ ban_ngrams_except_ = ban_ngrams_
 
 def penalize_repetitions_(logits: torch.Tensor, *columns: torch.Tensor, entries: Entries) -> torch.Tensor:
     """Lower the logits of tokens that would continue a repetition without tokens of a set."""
-    window, *columns = columns
+    window, *others = columns
     matched = _memory(logits, entries, torch.int32)
-    matches("lengths", matched, entries, window=window, sets=columns[2:])
-    _over(_lower_longest, logits, entries, columns, matched, RIVALS)
+    matches("lengths", matched, entries, window=window, sets=tuple(others[2:]))
+    _over(_lower_longest, logits, entries, others, matched, RIVALS)
     return logits
 
 

@@ -49,7 +49,7 @@ class AdapterLogitsProcessor(PortableProcessor):
         self._calls: dict[int, Call] = {}
         super().__init__(vllm_config, device_or_states, is_pin_memory)
         if self._admission.resolver is not None:
-            self.params = self._resolved_params  # type: ignore[method-assign]  # only an instance has a tokenizer
+            self.params = self._admission.read  # type: ignore[method-assign]  # only an instance has a tokenizer
         # On V2 the tokens are on the device: the host keeps lists of them and fetches new tokens.
         self._host: HostHistories | None = None
         if self._v2 is not None:
@@ -81,11 +81,6 @@ class AdapterLogitsProcessor(PortableProcessor):
             ValueError: a parameter is wrong; the message names it, its value and the broken rule.
         """
         return cls.Params.parse(sampling_params.extra_args) if cls.Params is not None else None
-
-    def _resolved_params(self, sampling_params: SamplingParams) -> Any:
-        params = type(self).params(sampling_params)
-        resolver = self._admission.resolver
-        return params if params is None or resolver is None else resolver.resolve(params)
 
     def _take_slot(
         self, slot: int, params: BaseParams | None, sampling_params: SamplingParams, prompt_ids: list[int] | None

@@ -47,11 +47,9 @@ class V2Binding:
         self._batch: tuple[bytes, int] = (b"", -1)  # the requests of the last call by slot
         self._used = self._narrow = False  # any of these uses the processor; the engine's slots are int32
         self._held = 0  # slots of admitted requests, some of which may have left
-        # The requests of the last call with one row each, the chosen requests among them, and where they are on the
-        # device: number in the batch and slot.
-        self._requests = b""
-        self._chosen = b""
-        self._index = self._slots = torch.empty(0, dtype=torch.int64)
+        # The requests of the last call with one row each, and the chosen requests among them; their rows and slots.
+        self._known = b"", b""
+        self._located: tuple[torch.Tensor, ...] = ()
 
     @property
     def in_use(self) -> bool:
@@ -118,30 +116,23 @@ class V2Binding:
         count = np.count_nonzero(chosen)
         if not count:
             return None
-        self._find(requests, chosen, ctx)
-        history = None
+        (index, slots), history = self._find(requests, chosen, ctx.expanded_idx_mapping), None
         if self._declared != "none":
-            history = History(
-                SlotHistories(*self._texts(ctx, chosen)), self._index, self._slots, self._declared == "tokens"
-            )
-        whole = count == len(chosen)
-        return Rows(self._index, self._slots, history, self._declared, self._admission.temperature, whole)
+            history = History(SlotHistories(*self._texts(ctx, chosen)), index, slots, self._declared == "tokens")
+        return Rows(index, slots, history, self._declared, self._admission.temperature, count == len(chosen))
 
-    def _find(self, requests: np.ndarray[Any, Any], chosen: Bools, ctx: LogitsContext) -> None:
-        """Find rows and slots of the chosen requests; with drafts, the device computes them."""
-        mapping = ctx.expanded_idx_mapping
+    def _find(self, requests: np.ndarray[Any, Any], chosen: Bools, mapping: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Return rows and slots of the chosen requests; with drafts, the device computes them."""
         if mapping.shape[0] != len(requests):
-            self._requests = b""
-            self._index = self._with_drafts(requests, chosen, mapping)
-            self._slots = mapping[self._index].to(torch.int64)
-            return
-        order, mine = requests.tobytes(), chosen.tobytes()
-        if (order, mine) == (self._requests, self._chosen):
-            return
-        self._requests, self._chosen = order, mine
-        numbers = np.flatnonzero(chosen)
-        located = np.stack((numbers, requests[numbers].astype(np.int64)))
-        self._index, self._slots = sent(torch.from_numpy(located), self._device).unbind()
+            index = self._with_drafts(requests, chosen, mapping)
+            return index, mapping[index].to(torch.int64)
+        known = requests.tobytes(), chosen.tobytes()
+        if known != self._known:
+            self._known = known
+            numbers = np.flatnonzero(chosen)
+            located = np.stack((numbers, requests[numbers].astype(np.int64)))
+            self._located = sent(torch.from_numpy(located), self._device).unbind()
+        return self._located
 
     def _with_drafts(self, requests: np.ndarray[Any, Any], chosen: Bools, mapping: torch.Tensor) -> torch.Tensor:
         """Compute the rows of the chosen requests if a request has several rows. Only the device knows their number.

@@ -7,6 +7,7 @@ import reprlib
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
 import pydantic
@@ -85,7 +86,7 @@ class Params(BaseModel):
         """
         extra_args = extra_args or {}
         # The engine waits while a request is admitted, and the same values come again and again.
-        facts = _FACTS.get(cls) or _facts_of(cls)
+        facts = _facts_of(cls)
         number = None
         if len(extra_args) == 1:  # a number, the usual case: its type and value identify it
             ((key, value),) = extra_args.items()
@@ -211,9 +212,7 @@ class _ParsingFacts:
         self.memo[given] = params
 
 
-_FACTS: dict[type[Params], _ParsingFacts] = {}
-
-
+@cache
 def _facts_of(cls: type[Params]) -> _ParsingFacts:
     fields, keys = cls.model_fields, cls.keys()
     inputs = {
@@ -221,8 +220,7 @@ def _facts_of(cls: type[Params]) -> _ParsingFacts:
         for key, name in keys.items()
     }
     required = frozenset(key for key, name in keys.items() if fields[name].is_required())
-    _FACTS[cls] = facts = _ParsingFacts(inputs, required, {})
-    return facts
+    return _ParsingFacts(inputs, required, {})
 
 
 def _most(field: Any) -> int:
