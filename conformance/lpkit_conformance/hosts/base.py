@@ -17,6 +17,9 @@ from lpkit_conformance.programs.play import play
 from lpkit_conformance.subject.calls import Observation, calling, checked
 from lpkit_conformance.subject.subject import Subject
 
+Swaps = Iterable[tuple[int, int]]
+"""Pairs of rows that change places."""
+
 Watch = Callable[[str, tuple[Any, ...]], AbstractContextManager[None]]
 """Returns a context manager that surrounds a call of the plugin, from the method's name and its arguments."""
 
@@ -51,12 +54,7 @@ class Driver(ABC):
     def __init__(self, cls: Any, config: Any, device: torch.device) -> None: ...
 
     @abstractmethod
-    def begin(
-        self,
-        leaving: Iterable[str] = (),
-        entering: Iterable[Request] = (),
-        swaps: Iterable[tuple[int, int]] = (),
-    ) -> None:
+    def begin(self, leaving: Iterable[str] = (), entering: Iterable[Request] = (), swaps: Swaps = ()) -> None:
         """Begin a step: report the changes to the plugin. ``swaps`` are of rows, on engines that have rows."""
 
     def stage(self, raw: torch.Tensor, params: Sequence[SamplingParams]) -> torch.Tensor:
@@ -107,6 +105,7 @@ class Driver(ABC):
 class Host(ABC):
     """Runs programs on one instance and records every row."""
 
+    driver_class: type[Driver]
     driver: Driver
 
     def __init__(self, subject: Subject, max_num_seqs: int | None = None) -> None:
@@ -114,6 +113,12 @@ class Host(ABC):
         self.max_num_seqs = max_num_seqs or subject.setup.max_num_seqs
         self.pool = RequestPool(subject, self.max_num_seqs)
         self.step = 0
+        self.config = subject.setup.config(self.max_num_seqs)
+        self.driver = self.drive(self.config)
+
+    def drive(self, config: Any) -> Any:
+        """Return the driver of a new instance of the plugin."""
+        return self.driver_class(self.subject.plugin.cls, config, self.subject.setup.device)
 
     @property
     def processor(self) -> Any:
@@ -149,9 +154,9 @@ class Host(ABC):
         """Take the requests that arrive from now on from another subject of the same plugin and setup."""
         self.subject = self.pool.subject = subject
 
-    @abstractmethod
     def position(self, row: int, request: str) -> int:
         """Return the position in the batch of a request whose first row of logits is ``row``."""
+        return row
 
     def rewind(self) -> None:  # noqa: B027 - most engines' calls do not depend on what was committed since
         """Allow the last call to be repeated as it was, although its tokens have been committed since."""

@@ -12,14 +12,13 @@ from lpkit.history.on_host import V1Row
 from lpkit.runtime import Request, V1Engine
 from lpkit.sampling_params import SamplingParams
 
-from lpkit_conformance.hosts.base import Driver, Host
+from lpkit_conformance.hosts.base import Driver, Host, Swaps
 from lpkit_conformance.hosts.parts import HostParts
 from lpkit_conformance.hosts.recorded import ListTraceHost
 from lpkit_conformance.hosts.requests import ActiveRequest
 from lpkit_conformance.hosts.steady import BatchChange, ProcessorCandidate, SteadyBatch
 from lpkit_conformance.settings.hosts import EXPORT
 from lpkit_conformance.subject.calls import Observation, PluginError, SeenRow, calling, checked
-from lpkit_conformance.subject.subject import Subject
 from lpkit_conformance.traces.schema import V1Step
 
 
@@ -98,12 +97,7 @@ class ExportDriver(Driver):
         self._params: dict[int, tuple[SamplingParams, SamplingParams]] = {}
         self._equal: dict[str, SamplingParams] = {}
 
-    def begin(
-        self,
-        leaving: Iterable[str] = (),
-        entering: Iterable[Request] = (),
-        swaps: Iterable[tuple[int, int]] = (),
-    ) -> None:
+    def begin(self, leaving: Iterable[str] = (), entering: Iterable[Request] = (), swaps: Swaps = ()) -> None:
         gone = set(leaving)
         self.order = [request for request in self.order if request.request_id not in gone]
         self.order += entering
@@ -170,14 +164,8 @@ def _goes_on(row: V1Row, item: Shown) -> bool:
 class ExportProgramHost(Host):
     """Programs on the export host, rows by their names. A partial prefill shows no row, and drafts are left out."""
 
+    driver_class = ExportDriver
     driver: ExportDriver
-
-    def __init__(self, subject: Subject, max_num_seqs: int | None = None) -> None:
-        super().__init__(subject, max_num_seqs)
-        self.driver = ExportDriver(subject.plugin.cls, subject.setup.config(self.max_num_seqs), subject.setup.device)
-
-    def position(self, row: int, request: str) -> int:
-        return row
 
     def _sample(self, drafts: int, accepted: int) -> Iterator[Observation]:
         actives = self._past_prefill()
@@ -211,9 +199,7 @@ class ExportProgramHost(Host):
 class ExportTraceHost(ListTraceHost):
     """The rows of runs that were recorded on V1; who came, left and moved shows in nothing else."""
 
-    def _drive(self) -> ExportDriver:
-        config = self.subject.setup.config(self.trace.max_num_seqs)
-        return ExportDriver(self.subject.plugin.cls, config, self.subject.setup.device)
+    driver_class = ExportDriver
 
     def _applies(self, driver: ExportDriver, step: V1Step) -> Iterator[tuple[Observation, Iterable[int]]]:
         actives = [self.requests[request] for request in step.rows if request not in step.discarded]

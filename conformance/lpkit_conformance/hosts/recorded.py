@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from lpkit_conformance.hosts.base import Driver
 from lpkit_conformance.hosts.drafts import verified
 from lpkit_conformance.hosts.requests import known_as, make_active
 from lpkit_conformance.programs.generate import Arrive
@@ -63,6 +64,8 @@ class TraceHost(ABC):
         tokens: the tokens that the requests commit at the end of the step.
     """
 
+    driver_class: type[Driver]
+
     def __init__(self, subject: Subject, trace: Trace, pattern: str) -> None:
         self.subject = subject
         self.trace = trace
@@ -95,9 +98,9 @@ class TraceHost(ABC):
                 driver.commit(self.requests[name].request, ids)
             self.tokens.clear()
 
-    @abstractmethod
     def _drive(self) -> Any:
         """Return the driver of the instance."""
+        return self.driver_class(self.subject.plugin.cls, self.config(), self.subject.setup.device)
 
     @abstractmethod
     def _change(self, driver: Any, step: Any) -> None:

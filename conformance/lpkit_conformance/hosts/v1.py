@@ -14,7 +14,7 @@ from lpkit.runtime.sampler.stages import apply_temperature
 from lpkit.sampling_params import SamplingParams
 from lpkit.v1 import BatchUpdate, MoveDirectionality
 
-from lpkit_conformance.hosts.base import Driver, Host
+from lpkit_conformance.hosts.base import Driver, Host, Swaps
 from lpkit_conformance.hosts.parts import HostParts
 from lpkit_conformance.hosts.recorded import ListTraceHost
 from lpkit_conformance.hosts.requests import ActiveRequest
@@ -42,12 +42,7 @@ class V1Driver(Driver):
             self.invariant = bool(self.processor.is_argmax_invariant())
         self.batch = V1Batch(config.scheduler_config.max_num_seqs)
 
-    def begin(
-        self,
-        leaving: Iterable[str] = (),
-        entering: Iterable[Request] = (),
-        swaps: Iterable[tuple[int, int]] = (),
-    ) -> None:
+    def begin(self, leaving: Iterable[str] = (), entering: Iterable[Request] = (), swaps: Swaps = ()) -> None:
         self.update(self.batch.change(leaving, entering, swaps))
 
     def update(self, update: BatchUpdate | None) -> None:
@@ -83,18 +78,11 @@ def greedy_rows(params: Sequence[SamplingParams], device: torch.device) -> torch
 class V1Host(Host):
     """Programs on V1. Drafts are left out: V1 runs no custom processors with them."""
 
+    driver_class = V1Driver
     driver: V1Driver
 
-    def __init__(self, subject: Subject, max_num_seqs: int | None = None) -> None:
-        super().__init__(subject, max_num_seqs)
-        self.driver = V1Driver(subject.plugin.cls, subject.setup.config(self.max_num_seqs), subject.setup.device)
-
-    def position(self, row: int, request: str) -> int:
-        return row
-
     def anew(self, alter: Callable[[Request], Request | None] = lambda request: request) -> V1Driver:
-        subject = self.subject
-        found = V1Driver(subject.plugin.cls, subject.setup.config(self.max_num_seqs), subject.setup.device)
+        found: V1Driver = self.drive(self.subject.setup.config(self.max_num_seqs))
         found.begin(entering=filter(None, map(alter, self.driver.batch.requests)))
         return found
 
@@ -149,8 +137,7 @@ def observe(
 class V1TraceHost(ListTraceHost):
     """Recorded ``BatchUpdate`` objects, rows, and placeholders for tokens that are not known during an update."""
 
-    def _drive(self) -> V1Driver:
-        return V1Driver(self.subject.plugin.cls, self.config(), self.subject.setup.device)
+    driver_class = V1Driver
 
     def _change(self, driver: V1Driver, step: V1Step) -> None:
         super()._change(driver, step)

@@ -15,7 +15,7 @@ from lpkit.runtime import Request, V2Engine, V2Gate, V2Row, V2Slots, make_contex
 from lpkit.sampling_params import SamplingParams
 from lpkit.v2 import LogitsContext, LogitsProcRequestState
 
-from lpkit_conformance.hosts.base import Driver, Host
+from lpkit_conformance.hosts.base import Driver, Host, Swaps
 from lpkit_conformance.hosts.drafts import misleading, verified
 from lpkit_conformance.hosts.parts import HostParts
 from lpkit_conformance.hosts.recorded import TraceHost
@@ -67,12 +67,7 @@ class V2Driver(Driver):
         """Sampling states of a separate engine, through which processors find their neighbours."""
         return LogitsProcRequestState.from_request_state(self.slots.state)
 
-    def begin(
-        self,
-        leaving: Iterable[str] = (),
-        entering: Iterable[Request] = (),
-        swaps: Iterable[tuple[int, int]] = (),
-    ) -> None:
+    def begin(self, leaving: Iterable[str] = (), entering: Iterable[Request] = (), swaps: Swaps = ()) -> None:
         for request, slot in self.slots.change(leaving, entering):
             self.enter(slot, request.params)
         self.flush()
@@ -182,11 +177,9 @@ class V2Host(Host):
     driver: V2Driver
 
     def __init__(self, subject: Subject, max_num_seqs: int | None = None, manner: Manner | None = None) -> None:
-        super().__init__(subject, max_num_seqs)
         self.manner = manner or Manner()
-        config = subject.setup.config(self.max_num_seqs)
-        self.driver = self.drive(config)
-        self._late = config.scheduler_config.async_scheduling
+        super().__init__(subject, max_num_seqs)
+        self._late = self.config.scheduler_config.async_scheduling
         self._rejected: dict[str, tuple[int, int]] = {}  # by request: in which step, and how many
         self._rng = random.Random(f"rows {subject.setup.seed}")
 

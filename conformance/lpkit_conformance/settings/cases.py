@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
@@ -14,7 +14,7 @@ from lpkit.interfaces import lookup
 from lpkit.sampling_params import SamplingParams
 
 from lpkit_conformance.errors import CaseError
-from lpkit_conformance.vllm_api.tokenizer import WORDS
+from lpkit_conformance.vllm_api.tokenizer import WORDS, leaves
 
 OWN_KEYS = ("prompt_token_ids", "output_token_ids")
 GENERATED = "generated"
@@ -133,7 +133,7 @@ class Case:
     def token_ids(self) -> tuple[int, ...]:
         """Ints in the case that may be token ids; the source makes them likely."""
         own = (*self.prompt_token_ids, *self.output_token_ids, *(i for ids in self.reasoning.values() for i in ids))
-        return tuple(sorted({*own, *_ints(self.fields.get("extra_args"))}))
+        return tuple(sorted({*own, *(item for item in leaves(self.fields.get("extra_args")) if type(item) is int)}))
 
 
 @dataclass(frozen=True)
@@ -320,19 +320,6 @@ def _other_word(text: Any, step: int) -> Any:
     """Another of the words that the tokenizer always knows; anything else stays."""
     word = text.strip() if isinstance(text, str) else ""
     return text.replace(word, WORDS[(WORDS.index(word) + step) % len(WORDS)]) if word in WORDS else text
-
-
-def _ints(value: Any) -> Iterator[int]:
-    if isinstance(value, bool):
-        return
-    if isinstance(value, int):
-        yield value
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from _ints(item)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _ints(item)
 
 
 def _ids(key: str, value: object) -> tuple[int, ...]:

@@ -31,18 +31,17 @@ _PRINTABLE = range(32, 127)
 
 def words_in(value: Any) -> tuple[str, ...]:
     """The words of the strings in a case's arguments."""
-    return tuple(itertools.islice(dict.fromkeys(_parts(value)), MOST_WORDS))
+    parts = (part for text in leaves(value) if isinstance(text, str) for part in text.split() if part not in SPECIAL)
+    return tuple(itertools.islice(dict.fromkeys(parts), MOST_WORDS))
 
 
-def _parts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield from (part for part in value.split() if part not in SPECIAL)
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from _parts(item)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _parts(item)
+def leaves(value: Any) -> Iterator[Any]:
+    """The values in the lists and mappings of JSON data."""
+    if isinstance(value, Mapping | list | tuple):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from leaves(item)
+    else:
+        yield value
 
 
 @cache
