@@ -6,6 +6,7 @@ Import this module only in a process that ``engine.prepare`` has prepared: it im
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import lpkit.v1
@@ -149,18 +150,8 @@ class V1Tap:
                 tokens[name] = new
                 self._length[name] = done + len(new)
         thrown = frozenset(name for name, gone in zip(self._rows, discarded, strict=True) if gone)
-        self.steps.append(
-            V1Step(
-                len(self.steps),
-                self._update,
-                self._rows,
-                self.applied,
-                thrown,
-                tokens,
-                dict(self._cut),
-                dict(self._placeholders),
-            )
-        )
+        update, rows, cut, unknown = self._update, self._rows, self._cut, self._placeholders
+        self.steps.append(V1Step(len(self.steps), update, rows, self.applied, thrown, tokens, cut, unknown))
         self._begin()
 
 
@@ -228,9 +219,7 @@ class V2Tap:
                     tokens[name] = tuple(states.all_token_ids.gpu[slot, start:total].tolist())
                     self._length[name] = total
                     kept.add(name)
-            calls.append(
-                Apply(call.rows, call.pos, call.local, call.inputs, call.bounds, frozenset(set(call.rows) - kept))
-            )
+            calls.append(replace(call, discarded=frozenset(set(call.rows) - kept)))
         self.steps.append(
             V2Step(len(self.steps), tuple(self._freed), tuple(self._added), self._flushed, tuple(calls), tokens)
         )

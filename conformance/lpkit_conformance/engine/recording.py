@@ -20,7 +20,9 @@ def record(workload: RecordedWorkload) -> Trace:
     Raises EngineError when there is no engine, TraceError when the engine did something that the schema cannot express.
     """
     prepare(workload.runner)
-    trace = remap(_batch(workload) if workload.settings is None else _engine(workload))
+    info, settings, tap = _batch() if workload.settings is None else _engine(workload)
+    steps: dict[str, Any] = {f"{workload.runner}_steps": tuple(tap.steps)}
+    trace = remap(Trace(workload.runner, workload.name, info, settings, "verbatim", tap.requests, **steps))
     validate(trace)
     return trace
 
@@ -32,7 +34,8 @@ def record_to(workload: RecordedWorkload, path: str) -> dict[str, Any]:
     return {"steps": len(trace.steps), "requests": len(trace.requests), "runner_class": trace.engine.runner_class}
 
 
-def _engine(workload: RecordedWorkload) -> Trace:
+def _engine(workload: RecordedWorkload) -> tuple[EngineInfo, dict[str, Any], Any]:
+    """Return the engine, its settings, and the tap that has listened to it."""
     settings = workload.settings
     assert settings is not None
     import_vllm()
@@ -45,39 +48,16 @@ def _engine(workload: RecordedWorkload) -> Trace:
         tap = recorders.listen(workload.runner, engine.model_runner)
         engine.generate(workload.asks)
         info = EngineInfo("vllm", engine.version, "engine", engine.runner_class)
-    return Trace(
-        runner=workload.runner,
-        workload=workload.name,
-        engine=info,
-        settings=settings.summary() | ({"decodes_first": True} if workload.decodes_first else {}),
-        token_ids="verbatim",
-        requests=tap.requests,
-        v1_steps=tuple(tap.steps) if v1 else (),
-        v2_steps=() if v1 else tuple(tap.steps),
-    )
+    return info, settings.summary() | ({"decodes_first": True} if workload.decodes_first else {}), tap
 
 
-def _batch(workload: RecordedWorkload) -> Trace:
+def _batch() -> tuple[EngineInfo, dict[str, Any], Any]:
     batch = importlib.import_module("lpkit_conformance.engine.input_batch")
     tap = batch.record_swaps()
-    return Trace(
-        runner=V1,
-        workload=workload.name,
-        engine=EngineInfo(
-            "vllm",
-            importlib.import_module("vllm").__version__,
-            "input_batch",
-            "vllm.v1.worker.gpu_input_batch.InputBatch",
-        ),
-        settings={
-            "max_num_seqs": batch.MAX_NUM_SEQS,
-            "max_model_len": batch.MAX_MODEL_LEN,
-            "vocab_size": batch.VOCAB_SIZE,
-        },
-        token_ids="verbatim",
-        requests=tap.requests,
-        v1_steps=tuple(tap.steps),
-    )
+    version = importlib.import_module("vllm").__version__
+    info = EngineInfo("vllm", version, "input_batch", "vllm.v1.worker.gpu_input_batch.InputBatch")
+    sizes = {"max_num_seqs": batch.MAX_NUM_SEQS, "max_model_len": batch.MAX_MODEL_LEN, "vocab_size": batch.VOCAB_SIZE}
+    return info, sizes, tap
 
 
 def remap(trace: Trace) -> Trace:

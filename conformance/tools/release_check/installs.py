@@ -7,7 +7,6 @@ import os
 import shutil
 import subprocess
 import sys
-import venv
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -77,9 +76,7 @@ def try_everywhere(wheel: Path, folder: Path, version: str, torch: str) -> Itera
 
 def inventory(wheel: Path, folder: Path, file: Path) -> None:
     """A CycloneDX file of a bare install, made by cyclonedx-py."""
-    venv.create(folder, with_pip=True)
-    python = str(folder / ("Scripts" if os.name == "nt" else "bin") / "python")
-    output([python, "-m", "pip", "install", "-q", "--disable-pip-version-check", str(wheel)])
+    python = str(CleanEnvironment(sys.executable, folder, wheel, "").bin / "python")
     # The release is not what lies at an address of this machine.
     for noted in folder.rglob("vllm_lpkit-*.dist-info/direct_url.json"):
         noted.unlink()
