@@ -27,13 +27,11 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from lpkit_conformance.discovery.installed import take_inventory
 from lpkit_conformance.discovery.releases import V2_PROCESSORS_SINCE, Release, is_before, parse_release
-from lpkit_conformance.engine import checking
 from lpkit_conformance.engine.process import EngineProcess
 from lpkit_conformance.engine.tiny import EngineSettings
 from lpkit_conformance.vllm_api.runners import V1, V2, Runner
@@ -115,33 +113,54 @@ class SharedEngine(EngineProcess):
         super().close()
 
 
-def _kept() -> Iterator[Callable[[Runner], SharedEngine]]:
+@pytest.fixture(scope="session")
+def processes() -> Iterator[Callable[[Runner], SharedEngine]]:
+    """``processes(runner)``: the process in which all tests start their engines of this runner."""
     running: dict[Runner, SharedEngine] = {}
 
-    def process(runner: Runner) -> SharedEngine:
+    def shared(runner: Runner) -> SharedEngine:
         if runner not in running or running[runner].ended:
             running[runner] = SharedEngine(runner)
         return running[runner]
 
-    yield process
+    yield shared
     for engine in running.values():
         engine.close()
 
 
-processes = pytest.fixture(scope="session", name="processes")(_kept)
-"""``processes(runner)``: the process in which all tests start their engines of this runner."""
+@pytest.fixture(scope="session")
+def bare_process(processes: Callable[[Runner], SharedEngine]) -> Callable[[Runner], SharedEngine]:
+    """``bare_process(runner)``: the same process without an engine, and without the plugins of the last test."""
 
-_checking = pytest.fixture(scope="session", name="_checking")(_kept)
+    def bare(runner: Runner) -> SharedEngine:
+        shared = processes(runner)
+        shared.stop()
+        shared.call("plugin_probes:place", ())
+        return shared
+
+    return bare
+
+
+class Kept:
+    """Takes the place of a process of the check's own, and stays."""
+
+    def __init__(self, shared: EngineProcess) -> None:
+        self.call = shared.call
+
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Kept:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
 
 
 @pytest.fixture
-def kept_processes(_checking: Callable[[Runner], SharedEngine], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give all checks of a runner one process, in which no plugin is installed: each new one imports vLLM for 8 s."""
-
-    def kept(runner: Runner) -> SimpleNamespace:
-        return SimpleNamespace(call=_checking(runner).call, close=lambda: None)
-
-    monkeypatch.setattr(checking, "EngineProcess", kept)
+def kept_processes(bare_process: Callable[[Runner], SharedEngine], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give ``lpkit check`` and ``lpkit show`` the process of the runner: a new process imports vLLM for 9 s."""
+    for module in ("checking", "process"):  # by name: an import here would bring vLLM into pytest's own process
+        name = f"lpkit_conformance.engine.{module}.EngineProcess"
+        monkeypatch.setattr(name, lambda runner: Kept(bare_process(runner)))
 
 
 @pytest.fixture(scope="session")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from separate import ROOT, separately
+from separate import ROOT, WITHOUT_VLLM, separately
 
 TOOLS = ROOT / "conformance" / "tools"
 
@@ -102,7 +102,7 @@ assert len(compared) >= 20 and not refused, (compared, refused)
 
 
 def run(code: str, *arguments: str) -> None:
-    separately("-W", "ignore", "-c", code, *arguments, path=TOOLS)
+    separately("-W", "ignore", "-c", WITHOUT_VLLM + code, *arguments, path=TOOLS)
 
 
 def test_a_plan_launches_as_triton_does(tmp_path: Path) -> None:

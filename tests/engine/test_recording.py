@@ -21,24 +21,14 @@ from unusual_engines import needs_v2_drafts
 pytestmark = pytest.mark.engine
 
 
-Processes = Callable[[Runner], EngineProcess]
-
-
-def without_engine(process: EngineProcess) -> EngineProcess:
-    """The process as a new one: without an engine, and without another test's plugins, which a recording would load."""
-    process.stop()
-    process.call("plugin_probes:place", ())
-    return process
+@pytest.fixture
+def v1(bare_process: Callable[[Runner], EngineProcess]) -> EngineProcess:
+    return bare_process(V1)
 
 
 @pytest.fixture
-def v1(processes: Processes) -> EngineProcess:
-    return without_engine(processes(V1))
-
-
-@pytest.fixture
-def v2(processes: Processes) -> EngineProcess:
-    return without_engine(processes(V2))
+def v2(bare_process: Callable[[Runner], EngineProcess]) -> EngineProcess:
+    return bare_process(V2)
 
 
 def _structure(trace: traces.Trace) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from lpkit_conformance.show.playing import Part, Playing, Processor, ShownReques
 from lpkit_conformance.show.results import Show
 from lpkit_conformance.show.run import ShowOptions, show
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("kept_processes")]
 
 PLUGIN = """
 import lpkit
@@ -50,6 +50,7 @@ def views(shown: Show) -> list[Any]:
     ]
 
 
+@pytest.mark.usefixtures("in_process")
 def test_the_reply_of_a_greedy_request_is_that_of_the_runtime_with_and_without_the_processors(target: str) -> None:
     case = '{"temperature": 0, "presence_penalty": 0.5, "extra_args": {"late": true}}'
     document = '[{"rule": "ban", "phrases": [" town"]}]'

@@ -6,7 +6,7 @@ Triton binds, specializes and compiles here as for a GPU that this machine lacks
 from __future__ import annotations
 
 import pytest
-from separate import ROOT, separately
+from separate import ROOT, WITHOUT_VLLM, separately
 
 CODE = """
 import sys
@@ -82,4 +82,4 @@ with (
 
 @pytest.mark.parametrize("vocab", [32_000, 50_257])  # a multiple of 16, for which Triton compiles other code, and none
 def test_no_request_waits_for_a_compiler(vocab: int) -> None:
-    separately("-c", CODE, str(vocab), path=ROOT / "benchmarks")
+    separately("-c", WITHOUT_VLLM + CODE, str(vocab), path=ROOT / "benchmarks")
