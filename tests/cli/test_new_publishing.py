@@ -260,6 +260,7 @@ class TestBare:
         for word in ("wrap_up", "recent_"):
             assert word not in text
 
+    @pytest.mark.broad
     def test_its_tests_say_what_to_write_and_pass_until_then(self, new, tmp_path: Path) -> None:
         new("my-proc", "--bare")
         new("my-req", "--bare", "--style", "request")
