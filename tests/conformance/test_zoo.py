@@ -180,11 +180,8 @@ def test_every_check_has_a_defect_that_it_must_catch() -> None:
     assert CHECKS.keys() == {defect.code for defect in zoo.DEFECTS}
 
 
-def test_the_zoo_is_large_and_of_all_styles() -> None:
-    assert len(zoo.DEFECTS) >= 60
-    assert len(zoo.CORRECT) >= 20
+def test_the_defects_are_of_all_styles() -> None:
     assert {"v1", "v2", "portable", "adapter"} <= {item.style for item in zoo.DEFECTS}
-    assert {"v1", "v2", "portable", "adapter"} <= {item.style for item in zoo.CORRECT}
 
 
 def test_names_are_unique() -> None:
