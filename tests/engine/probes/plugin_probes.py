@@ -27,10 +27,10 @@ def place(folders: tuple[str, ...]) -> None:
         ("vllm.v1.sample.logits_processor", "cached_load_custom_logitsprocs"),
         ("vllm.v1.worker.gpu.sample.logits_processor.loader", "_cached_load_v2_logitsprocs"),
     ):
-        if module := sys.modules.get(name):
-            getattr(module, loader).cache_clear()
-            if hasattr(module, "entry_points"):
-                vars(module)["entry_points"] = _entry_points
+        if name in sys.modules:
+            getattr(sys.modules[name], loader).cache_clear()
+            if hasattr(sys.modules[name], "entry_points"):
+                vars(sys.modules[name])["entry_points"] = _entry_points
 
 
 def watch(engine: Any) -> None:
