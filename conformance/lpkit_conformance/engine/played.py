@@ -25,7 +25,6 @@ def workload(program: Program, subject: Subject, unjudged_if_greedy: bool) -> Wo
     """The program's requests: when each arrives, its prompt, its arguments, how many tokens it gets, and which.
 
     Args:
-        subject: makes prompts, arguments and texts, as the hosts have them.
         unjudged_if_greedy: whether V1 calls the processor for greedy requests or not, as it likes.
     """
     lifetimes = _Lifetimes(program).lifetimes()

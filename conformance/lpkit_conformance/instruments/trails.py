@@ -29,7 +29,6 @@ class Seen(NamedTuple):
     """A line that is about to run, or the return of a function.
 
     Attributes:
-        frame: number of the call.
         values: what the call can change: its variables, attributes of ``self``, and the value that it returns.
         given: data of the module and the class, by the names that the function uses.
     """

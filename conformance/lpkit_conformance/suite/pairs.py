@@ -21,11 +21,7 @@ from lpkit_conformance.suite.in_process import Session, guarded
 
 
 class PairSession(Session):
-    """The checks of a plan on two plugins.
-
-    Args:
-        first, second: the plugins, each with its own cases.
-    """
+    """The checks of a plan on two plugins."""
 
     engine: ClassVar[Engine] = "together"
 

@@ -132,7 +132,6 @@ def watch(
     Args:
         made_with: the arguments of their constructors: the engine's configuration first, on V2 its request states next.
         folder: of this run; None: no files are written.
-        version: vLLM's.
         quarantine: keep exceptions of the processors from the engine.
 
     Returns:

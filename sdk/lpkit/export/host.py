@@ -168,7 +168,6 @@ def sampling_params(
     """Make a request with arguments for ``cls``, validated as a vLLM server would.
 
     Args:
-        cls: a processor's class.
         given: arguments by field name or by key.
         temperature: by which the engine will divide; 0 is greedy. Other engines have no limit.
         optional: True to accept requests without the required arguments, which do not use the processor.

@@ -55,7 +55,6 @@ class ServedProcessor:
     """A processor's class in a worker of SGLang.
 
     Args:
-        cls: a processor's class.
         tokenizer: for processors with word parameters: a tokenizer, or a function that makes it.
     """
 

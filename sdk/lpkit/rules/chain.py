@@ -162,7 +162,6 @@ class Rules(v1.LogitsProcessor, v2.LogitsProcessor):
         """Return the lanes of a request's steps, in order, with the parameters that each gets.
 
         Args:
-            sampling_params: of the request.
             taken: lanes that other requests of the same update take.
         """
         try:

@@ -104,7 +104,6 @@ class DocumentStep:
     """A step of a document.
 
     Attributes:
-        rule: its name.
         place: JSON pointer to it; of an operator's step, with the part of the file before it (``last/0``).
         reads: part of the history that its condition reads.
         args: parameters for :func:`lpkit.rules.when.lane_class`'s class.

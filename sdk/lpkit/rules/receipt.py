@@ -63,9 +63,7 @@ class Receipt:
     """Counts of a request.
 
     Args:
-        receipts: of the engine.
         label: the request's own name for it.
-        steps: of the request.
 
     Attributes:
         holders: lanes that have the request, and the caller until it releases the receipt.

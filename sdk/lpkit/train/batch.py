@@ -14,8 +14,6 @@ class Text(NamedTuple):
     """A prompt and its response.
 
     Attributes:
-        prompt: token ids.
-        response: token ids.
         first: the row of its first response token.
     """
 
@@ -28,7 +26,6 @@ class Piece(NamedTuple):
     """Neighbouring tokens of a response.
 
     Attributes:
-        sequence: number of the response.
         start, stop: positions in the response.
     """
 

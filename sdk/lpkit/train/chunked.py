@@ -17,8 +17,6 @@ def chunked(batch: Batch, chunks: Sequence[Sequence[Piece]], rule: Rule, out: to
     """Write the rule's values of all chunks to ``out``, and return it, differentiable in the logits.
 
     Args:
-        batch: the texts and their logits.
-        chunks: rows to process together.
         rule: function of one chunk; must return the same values when called again.
         out: ``[N, ...]``, values of rows outside of all chunks; overwritten. If it has the logits' width, these rows
             are the logits.

@@ -73,10 +73,6 @@ def context_of(
     Args:
         table: ``[rows, 4]``, the fields of :class:`V2Row`.
         starts: first row of each request.
-        bounds: one per request.
-        device: of the tensors.
-        padding: zeros behind the bounds.
-        mapping_dtype: of both mappings.
     """
     mapping_np = table[starts, 0].astype(np.intp)
     slots, pos, input_ids, local = torch.from_numpy(table.T.copy()).to(device)
