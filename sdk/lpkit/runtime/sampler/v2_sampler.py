@@ -22,7 +22,13 @@ from lpkit.v2 import LogitsContext
 
 
 def needs_processing(params: SamplingParams, vocab_size: int, thinking: ThinkingMarkers | None = None) -> bool:
-    """True if a built-in stage opens V2's gate for a request, so that ``apply`` runs even if no processor needs it."""
+    """True if a built-in stage opens V2's gate for a request, so that ``apply`` runs even if no processor needs it.
+
+    Args:
+        params: of the request.
+        vocab_size: columns of the logits.
+        thinking: the markers of thoughts, or None.
+    """
     sampling = params.temperature != 0 and (
         params.temperature != 1 or params.min_p != 0 or params.top_p != 1 or 0 < params.top_k < vocab_size
     )
