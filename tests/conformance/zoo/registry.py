@@ -93,12 +93,12 @@ def specimen(identity: str) -> Specimen:
 
 
 def _style(target: Any) -> str:
-    if isinstance(target, type) and issubclass(target, lpkit.AdapterLogitsProcessor):
+    mro = getattr(target, "__mro__", ())  # `issubclass` and `interfaces_of` walk through all specimens
+    if lpkit.AdapterLogitsProcessor in mro:
         return "adapter"
-    if isinstance(target, type) and issubclass(target, lpkit.LogitsProcessor):
+    if lpkit.LogitsProcessor in mro:
         return "portable"
-    # `interfaces_of` gives the same, and walks through all specimens for it.
-    return "+".join(runner for runner, base in _BASES if base in getattr(target, "__mro__", ()))
+    return "+".join(runner for runner, base in _BASES if base in mro)
 
 
 def defect(
