@@ -145,7 +145,7 @@ class V2Step(_Record):
 
 @dataclass(frozen=True)
 class Header(_Record):
-    """What the first line of a trace says. ``requests``: by id in the trace."""
+    """Fields of a trace's first line. ``requests``: by id in the trace."""
 
     runner: Runner
     workload: Name
