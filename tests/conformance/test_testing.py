@@ -28,7 +28,7 @@ from zoo.lp202 import StaleOnDecline
 ROOT = Path(__file__).resolve().parents[2]
 SUSPECTS = Path(__file__).parent / "suspects"
 needs_absence = pytest.mark.skipif(importlib.util.find_spec("vllm") is not None, reason="needs vLLM to be absent")
-SELECT = ("LP0", "LP101", "LP104", "LP108", "LP201", "LP202", "LP203", "LP302")
+SELECT = ("LP0", "LP101", "LP104", "LP108", "LP201", "LP202")
 CASE = "{extra_args = {bias = 2.5}}"
 
 TARGETS = {
