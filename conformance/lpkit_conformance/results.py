@@ -97,6 +97,7 @@ class Finding:
         exception: the type of the plugin's exception, if the exception is the defect.
         state: the attribute or variable at fault, as the author writes it, if an experiment proved it.
         written: the lines that wrote it in these operations, the last ones, in their order.
+        vague: True if the cause says what is wrong, and not why: findings that do come before it.
     """
 
     summary: str
@@ -116,6 +117,7 @@ class Finding:
     exception: str = ""
     state: str = ""
     written: tuple[str, ...] = ()
+    vague: bool = False
 
     @property
     def root(self) -> tuple[str, str] | None:
@@ -224,6 +226,7 @@ class CheckResult:
         data = {key: value for key, value in asdict(self).items() if key != "never_active"}
         if self.finding is not None:
             data["finding"] = {**data["finding"], "documentation": check_page(self.code)}
+            del data["finding"]["vague"]
         return data
 
 
@@ -288,13 +291,13 @@ class TargetResult:
         return sum(check.status in statuses for check in self.checks)
 
     def together(self, *statuses: Status) -> list[GroupedResult]:
-        """Return the results of these statuses; equal results of several hosts become one finding."""
+        """Return the results of these statuses, the vague ones last; equal results of several hosts are one finding."""
         groups: dict[tuple[str, str, str], GroupedResult] = {}
         for check in self.checks:
             if check.status in statuses:
                 first = groups.setdefault(check.said, GroupedResult(check, ()))
                 groups[check.said] = GroupedResult(first.check, (*first.hosts, check.host) if check.host else ())
-        return list(groups.values())
+        return sorted(groups.values(), key=lambda group: bool(group.check.finding and group.check.finding.vague))
 
 
 @dataclass(frozen=True)

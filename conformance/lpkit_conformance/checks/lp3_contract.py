@@ -223,9 +223,9 @@ class LP303(ContractCheck):
 
     def explained(self, subject: Subject, finding: Finding) -> Finding:
         for standing in self.standings(subject):  # new ones: those that were judged have advanced
-            name, line = culprit.advancing(subject.plugin.cls, standing)
-            if name:
-                cause = advice.cause("advances", self.code).format(name=name)
+            key, name, line = culprit.advancing(subject.plugin.cls, standing)
+            if key:
+                cause = advice.cause(key, self.code).format(name=name)
                 fix = advice.fix("advances", *findings.readers_of(subject))
                 finding = replace(finding, cause=cause, fix=fix, location=line, state=name)
                 break

@@ -108,11 +108,11 @@ class LP802(HostileCheck):
             return super().run(subject)
         except NeverActive:
             host = v2.V2Host(subject)
-            line, state = findings.kept_buffer(host)
             v2.keep_buffers(host.driver.slots)  # does it act if these tensors are updated in place?
             seen = host.run([*mixed_arrivals(5), Step(KEPT_STEPS)])
             if all(torch.equal(item.before, item.after) for item in seen):
                 raise
+            line, state = findings.kept_buffer(host)
             summary = "the plugin changes logits only while prompt_len.gpu and prefill_len.gpu stay the same tensors"
             expected, got = "the same edits on an engine that rebinds them, as vLLM does", "no edit at all"
             raise Failed(Finding(summary, {}, expected, got, location=line, state=state)) from None

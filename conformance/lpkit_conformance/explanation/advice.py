@@ -77,9 +77,14 @@ def _text(table: Groups, key: str, groups: tuple[str, ...]) -> str:
 
 def sign(code: str, location: str) -> str:
     """Return the key of what the author's line at ``file:line`` does, of those that a check tells apart; else empty."""
-    file, _, number = location.rpartition(":")
-    text = linecache.getline(file, int(number)) if file and number.isdigit() else ""
+    text = text_at(location)
     return next((key for key, pattern in SIGNS[code].items() if re.search(pattern, text)), "")
+
+
+def text_at(location: str) -> str:
+    """Return the line at ``file:line``; empty without one."""
+    file, _, number = location.rpartition(":")
+    return linecache.getline(file, int(number)) if file and number.isdigit() else ""
 
 
 def grouped(table: Groups) -> Groups:

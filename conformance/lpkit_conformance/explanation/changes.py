@@ -15,7 +15,7 @@ from lpkit.v2 import LogitsContext
 
 from lpkit_conformance.hosts import Host
 from lpkit_conformance.hosts.v1 import V1Host
-from lpkit_conformance.hosts.v2 import V2Host
+from lpkit_conformance.hosts.v2 import V2Host, keep_buffers
 from lpkit_conformance.instruments.edits import author_line
 from lpkit_conformance.programs.generate import Arrive, Finish, Idle, Op, Speculate, Step, Swap
 from lpkit_conformance.subject.subject import Subject
@@ -60,7 +60,7 @@ def having(subject: Subject, **attributes: Any) -> Subject:
 # -- of the host -------------------------------------------------------------------------------------------------
 
 
-def _changed(make_host: MakeHost, change: Callable[[Any], object]) -> MakeHost:
+def changed(make_host: MakeHost, change: Callable[[Any], object]) -> MakeHost:
     """Return the same host, which is changed as soon as it is made."""
 
     def make(subject: Subject, max_num_seqs: int) -> Host:
@@ -73,7 +73,7 @@ def _changed(make_host: MakeHost, change: Callable[[Any], object]) -> MakeHost:
 
 def keeping_objects(make_host: MakeHost) -> MakeHost:
     """Return the same host, which keeps the objects of finished requests."""
-    return _changed(make_host, lambda host: host.pool.keep_objects())
+    return changed(make_host, lambda host: host.pool.keep_objects())
 
 
 def with_first_lists(make_host: MakeHost) -> MakeHost:
@@ -94,16 +94,12 @@ def with_first_lists(make_host: MakeHost) -> MakeHost:
 
         host.driver.begin = begin_with_copies  # type: ignore[method-assign]
 
-    return _changed(make_host, change)
+    return changed(make_host, change)
 
 
 def sparing_buffers(make_host: MakeHost) -> MakeHost:
-    """Return the same host of V2, which leaves tensors of lengths as they are when it replaces them."""
-
-    def change(host: V2Host) -> None:
-        host.driver.slots.prompt_len.poison = host.driver.slots.prefill_len.poison = False
-
-    return _changed(make_host, change)
+    """Return the same host of V2, which writes lengths into the tensors that are there, and never replaces them."""
+    return changed(make_host, lambda host: keep_buffers(host.driver.slots))
 
 
 def in_order(make_host: MakeHost, first: int = 0) -> MakeHost:
@@ -114,7 +110,7 @@ def in_order(make_host: MakeHost, first: int = 0) -> MakeHost:
         free = host.driver.slots._free
         free[:] = [*reversed(free[first:] + free[:first])]
 
-    return _changed(make_host, change)
+    return changed(make_host, change)
 
 
 def with_rows_mapped(make_host: MakeHost) -> MakeHost:
@@ -129,7 +125,7 @@ def with_rows_mapped(make_host: MakeHost) -> MakeHost:
 
         host.driver.apply_to = apply_mapped  # type: ignore[method-assign]
 
-    return _changed(make_host, change)
+    return changed(make_host, change)
 
 
 def blank_slots(make_host: MakeHost) -> MakeHost:
@@ -144,17 +140,17 @@ def blank_slots(make_host: MakeHost) -> MakeHost:
     return _until_flushed(make_host, blank)
 
 
-def filled_behind(make_host: MakeHost, token: int | None) -> MakeHost:
-    """Return the same host of V2, on which ``apply`` finds this token, or a row's first, behind the row's own."""
+def filled_outside(make_host: MakeHost, token: int | None) -> MakeHost:
+    """Return the same host of V2, on which ``apply`` finds this token, or a slot's first, outside of the rows' own."""
 
     def change(host: V2Host) -> None:
         apply_to, ids = host.driver.apply_to, host.driver.slots.all_token_ids.gpu
 
         def apply_filled(before: torch.Tensor, ctx: LogitsContext) -> torch.Tensor:
             left = ids.clone()
-            for slot, last in sorted(zip(ctx.expanded_idx_mapping.tolist(), ctx.pos.tolist(), strict=True)):
-                ids[slot] = left[slot]  # a draft's row stands below those before it
-                ids[slot, last + 1 :] = ids[slot, 0] if token is None else token
+            ids.copy_(left[:, :1].expand_as(ids)) if token is None else ids.fill_(token)
+            for slot, last in zip(ctx.expanded_idx_mapping.tolist(), ctx.pos.tolist(), strict=True):
+                ids[slot, : last + 1] = left[slot, : last + 1]
             try:
                 return apply_to(before, ctx)
             finally:
@@ -162,7 +158,7 @@ def filled_behind(make_host: MakeHost, token: int | None) -> MakeHost:
 
         host.driver.apply_to = apply_filled  # type: ignore[method-assign]
 
-    return _changed(make_host, change)
+    return changed(make_host, change)
 
 
 def hiding_outputs(make_host: MakeHost) -> MakeHost:
@@ -197,7 +193,7 @@ def _until_flushed(make_host: MakeHost, change: Callable[[V2Slots, int, Request]
 
         slots.add, slots.flush = add_changed, flush_all  # type: ignore[method-assign]
 
-    return _changed(make_host, change_slots)
+    return changed(make_host, change_slots)
 
 
 # -- of the operations -------------------------------------------------------------------------------------------

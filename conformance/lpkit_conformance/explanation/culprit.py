@@ -22,6 +22,7 @@ from lpkit_conformance.explanation.writes import Writes
 from lpkit_conformance.hosts import Host, Observation, PluginError
 from lpkit_conformance.hosts.requests import make_active
 from lpkit_conformance.instruments.module_state import owners
+from lpkit_conformance.instruments.trails import parting, trail
 from lpkit_conformance.programs.generate import Arrive, Op, Step
 from lpkit_conformance.subject.subject import Subject
 
@@ -88,10 +89,11 @@ def find_raising(subject: Subject, ops: Sequence[Op], max_num_seqs: int, make_ho
     return Scene(subject, ops, max_num_seqs, anyone, make_host, as_added, lambda *_: None, how="raised").search()
 
 
-def advancing(cls: Any, standing: Standing) -> tuple[str, str]:
-    """Return the name of the state that ``apply`` changes and depends on, and ``file:line`` of the write; else empty.
+def advancing(cls: Any, standing: Standing) -> tuple[str, str, str]:
+    """Return the cause of a second call's other result: its key, the name in it, and ``file:line``; empty without one.
 
-    ``cls``: the plugin's class.
+    ``advances`` names the state that ``apply`` changes and depends on, at the line of the write; ``differs`` the first
+    variable that is not as in the call before. ``cls``: the plugin's class.
     """
 
     def apply() -> torch.Tensor:
@@ -104,7 +106,7 @@ def advancing(cls: Any, standing: Standing) -> tuple[str, str]:
         before = [leaf for leaf in before if same(leaf[0].get(leaf[1]), leaf[2])]  # the others cannot be compared
         first = apply().clone()
         if all(torch.equal(apply(), first) for _ in range(MOST_CALLS)):
-            return "", ""
+            return "", "", ""
         changed = [leaf for leaf in before if not same(leaf[0].get(leaf[1]), leaf[2])]
         for name in dict.fromkeys(name for _, name, _ in changed):
             of_name = [(parts, value) for parts, other, value in changed if other == name]
@@ -114,5 +116,12 @@ def advancing(cls: Any, standing: Standing) -> tuple[str, str]:
                 writes = Writes(cls, name, 0)
                 with writes.around("apply", (), functools.partial(of_name[0][0].get, name)):
                     apply()
-                return name, str(writes.line or "")
-    return "", ""
+                return "advances", name, str(writes.line or "")
+        trails = []
+        for _ in range(2):
+            with trail() as seen:
+                apply()
+            trails.append(seen)
+        name, line = parting(*trails)
+        return "differs" if name else "", name, line
+    return "", "", ""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import linecache
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -18,7 +17,7 @@ from lpkit_conformance.explanation.changes import (
     blank_slots,
     declaring_tokens,
     exchanged,
-    filled_behind,
+    filled_outside,
     hiding_outputs,
     in_order,
     keeping_objects,
@@ -51,11 +50,12 @@ from lpkit_conformance.explanation.findings import (
 from lpkit_conformance.explanation.hazards import CHANGES, Hazard, hazards
 from lpkit_conformance.explanation.history import history_of, with_history
 from lpkit_conformance.explanation.instances import in_its_place
+from lpkit_conformance.explanation.own_objects import shared_object, with_own_objects
 from lpkit_conformance.explanation.row_values import SOLO, Apart
 from lpkit_conformance.explanation.scenes import Culprit, Scene
-from lpkit_conformance.explanation.writes import Line, key_at
-from lpkit_conformance.hosts import PluginError
-from lpkit_conformance.programs.generate import Arrive, Finish, Op, Program, Swap
+from lpkit_conformance.explanation.writes import Line, is_test, key_at
+from lpkit_conformance.hosts import Host, PluginError
+from lpkit_conformance.programs.generate import Arrive, Finish, Idle, Op, Program, Step, Swap
 from lpkit_conformance.results import Finding
 from lpkit_conformance.settings.hosts import HOSTS
 from lpkit_conformance.subject.subject import Subject
@@ -148,6 +148,14 @@ class Reproduction:
         own = given.pop(self.request, {})
         return [name for name in own if any(other.get(name) != own[name] for other in given.values())]
 
+    @cached_property
+    def shared(self) -> str:
+        """The attribute or the type of an object that what is kept for several requests holds; empty without one."""
+        if sum(isinstance(op, Arrive) and op.variant is not None for op in self.ops) < 2:
+            return ""
+        with self.subject.as_imported():
+            return shared_object(self.make_host(self.subject, self.program.max_num_seqs), self.ops)
+
     @property
     def by_slot(self) -> bool:
         """True if a value of another slot may be taken for that of the row, which keeps its slot."""
@@ -196,16 +204,29 @@ def _equal_and(case: Reproduction, request: str, *programs: Sequence[Op]) -> lis
     return judged and [*case.doing(with_equal_arguments(case.ops, case.request)), *judged]
 
 
-def _reads_behind(case: Reproduction) -> bool:
-    """Return True if the rows change with what stands behind the request's own tokens in ``all_token_ids``."""
-    found: list[torch.Tensor] = []
-    hosts = [filled_behind(case.make_host, token) for token in (None, 0, case.subject.setup.vocab_size - 2)]
-    with contextlib.suppress(PluginError), case.subject.as_imported():
-        for make_host in (case.make_host, *hosts):
-            host = make_host(case.subject, case.program.max_num_seqs)
-            seen = next(seen for seen in host.run(case.ops) if seen.shows(case.mismatch.step, case.request))
-            found.append(seen.after[[row.request == case.request for row in seen.rows]])
-    return any(not torch.equal(rows, found[0]) for rows in found[1:])
+def _reads_outside(case: Reproduction) -> bool:
+    """Return True if the row changes, here or alone, with what stands outside of the rows' own ``all_token_ids``."""
+    alone = [op for op in case.ops if isinstance(op, Step | Idle) or getattr(op, "request", "") == case.request]
+    hosts = [filled_outside(case.make_host, token) for token in (None, 0, case.subject.setup.vocab_size - 2)]
+    for ops in (case.ops, alone):
+        found: list[torch.Tensor] = []
+        with contextlib.suppress(PluginError), case.subject.as_imported():
+            for make_host in (case.make_host, *hosts):
+                host = make_host(case.subject, case.program.max_num_seqs)
+                seen = [seen for seen in host.run(ops) if seen.shows(case.mismatch.step, case.request)]
+                found += [item.after[[row.request == case.request for row in item.rows]] for item in seen[:1]]
+        if any(not torch.equal(rows, found[0]) for rows in found[1:]):
+            return True
+    return False
+
+
+def _run(case: Reproduction, make_host: MakeHost) -> Host:
+    """Return a host that has run the program."""
+    with case.subject.as_imported():
+        host = make_host(case.subject, case.program.max_num_seqs)
+        for _ in host.run(case.ops):
+            pass
+    return host
 
 
 def _evened(case: Reproduction) -> list[Reproduction]:
@@ -217,8 +238,12 @@ def _evened(case: Reproduction) -> list[Reproduction]:
 def _others(case: Reproduction) -> list[Reproduction]:
     """Return the same with equal arguments, and for the only other request as it is and in another order."""
     others = [op.request for op in users_at_once(case.ops) if op.request != case.request]
-    reordered = exchanged(case.ops, case.request, 0) or exchanged(case.ops, case.request, -1)
-    return _equal_and(case, others[0], case.ops, reordered) if len(others) == 1 else []
+    return _equal_and(case, others[0], case.ops, _in_another_row(case)) if len(others) == 1 else []
+
+
+def _in_another_row(case: Reproduction) -> list[Op]:
+    """Return the operations with the request first, or else last, of those that use the plugin."""
+    return exchanged(case.ops, case.request, 0) or exchanged(case.ops, case.request, -1)
 
 
 def _optional(case: Reproduction) -> bool:
@@ -226,9 +251,8 @@ def _optional(case: Reproduction) -> bool:
     culprit = case.culprit
     if not culprit or not culprit.line or "replace" not in case.hazards or case.hazards & {"swap", "move"}:
         return False
-    file, _, number = culprit.line.rpartition(":")
-    test = linecache.getline(file, int(number)).strip()
-    return case.uses and test.startswith(("if ", "elif ")) and culprit.name.partition("[")[0] not in test
+    test = advice.text_at(culprit.line)
+    return case.uses and is_test(test) and culprit.name.partition("[")[0] not in test
 
 
 RETURNS: Final[frozenset[Hazard]] = frozenset({"drafts", "resume", "twins", "prefill"})
@@ -286,11 +310,12 @@ EXPERIMENTS: Final = (
         cause="kept-buffer",
         applies=lambda case: case.style == "raw" and case.interface == V2,
         change=lambda case: [replace(case, make_host=sparing_buffers(case.make_host))],
-        blames=lambda case: kept_buffer(case.make_host(case.subject, case.program.max_num_seqs)),
+        blames=lambda case: kept_buffer(_run(case, sparing_buffers(case.make_host))),
+        rules=True,
     ),
     Experiment(
-        cause="behind",
-        applies=lambda case: case.style == "raw" and case.interface == V2 and _reads_behind(case),
+        cause="outside",
+        applies=lambda case: case.style == "raw" and case.interface == V2 and _reads_outside(case),
         blames=lambda case: reading_line(case.subject.plugin.cls, "all_token_ids"),
         rules=True,
     ),
@@ -313,6 +338,14 @@ EXPERIMENTS: Final = (
         cause="one-newcomer",
         applies=lambda case: case.style == "raw",
         change=lambda case: case.doing(with_apart(case.ops, Arrive)),
+    ),
+    Experiment(
+        cause="one-object",
+        applies=lambda case: case.shared,
+        change=lambda case: [
+            replace(each, make_host=with_own_objects(case.make_host))
+            for each in case.doing(with_apart(case.ops, Arrive) or case.ops)
+        ],
     ),
     Experiment(
         cause="leftover",
@@ -339,7 +372,10 @@ EXPERIMENTS: Final = (
         cause="by-row",
         fix="move",
         applies=lambda case: case.by_slot,
-        change=lambda case: [replace(case, make_host=in_order(case.make_host), judged=case.request)],
+        change=lambda case: [
+            replace(each, make_host=in_order(case.make_host))
+            for each in case.judging(case.request, case.ops, _in_another_row(case) or case.ops)
+        ],
     ),
     Experiment(
         cause="stored",
@@ -415,7 +451,7 @@ def blamed(case: Reproduction, passes: Callable[[Reproduction], bool]) -> Findin
     finding, culprit, readers, cls = case.finding, case.culprit, readers_of(case.subject), case.subject.plugin.cls
     line, state = proven.blames(case) if proven else ("", "")
     apart, causes = case.apart, list[str]()
-    if proven and proven.rules and proven.cause:
+    if proven and proven.rules and proven.cause and line:
         culprit = apart = None
     key = sign = ""
     if apart and proven and proven.cause in advice.SIGNS:
@@ -438,16 +474,19 @@ def blamed(case: Reproduction, passes: Callable[[Reproduction], bool]) -> Findin
         if culprit.unwritten and not changed:
             key = "unwritten"
             causes.append(advice.cause(key))
-        if culprit.table and case.hazards & CHANGES and case.style == "raw" and made_anew(cls, culprit.name):
+        derived = culprit.table or is_test(advice.text_at(line))
+        if derived and case.hazards & CHANGES and case.style == "raw" and made_anew(cls, culprit.name):
             key = "derived"
         if culprit.tensor and "swap" in case.hazards and advice.sign("swap", line):
             key = "views"
+            causes.append(advice.cause(key))
+        if key == "common":
             causes.append(advice.cause(key))
         if key:
             finding = replace(finding, fix=advice.fix(key, *readers))
     elif apart is not None and (case.uses or apart.kind != "asked"):
         line, causes = line or apart.line, [apart.cause]
-        finding = replace(finding, state=apart.name if apart.kind in ("read", "held") else "")
+        finding = replace(finding, state=apart.state)
         if fix := {"held": "scratch", "padded": "padding"}.get(apart.kind):
             finding = replace(finding, fix=advice.fix(fix))
     made = proven and (proven.cause if proven.fix is None else proven.fix)
@@ -460,7 +499,8 @@ def blamed(case: Reproduction, passes: Callable[[Reproduction], bool]) -> Findin
     if made and not (culprit and culprit.common and made in ("single", "company")):
         finding = replace(finding, fix=advice.fix(sign or made, *readers))
     cause = "; ".join(causes) or finding.cause
-    finding = replace(finding, location=line or case.line, cause=cause, state=finding.state or state)
+    vague = len(causes) < 2 and not (proven and proven.cause) and not (culprit and culprit.holder)
+    finding = replace(finding, location=line or case.line, cause=cause, state=finding.state or state, vague=vague)
     finding = _neutral(case, finding) if cause == advice.cause("stray") else _worded(finding, case)
     return with_history(finding, *case.at, proven=bool(proven and proven.cause))
 
@@ -473,6 +513,7 @@ def _worded(finding: Finding, case: Reproduction) -> Finding:
         "request": case.request,
         "call": case.apart.mixes if case.apart else "",
         "what": "` and `".join(case.unequal),
+        "object": case.shared,
         "key": f", `{key}`," if key else "",
         "line": str(case.changed_inside.number) if case.changed_inside else "",
     }

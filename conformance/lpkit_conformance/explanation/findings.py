@@ -205,13 +205,18 @@ def _indexed(method: ast.stmt, attribute: str) -> Iterator[tuple[str, int]]:
 
 
 def kept_buffer(host: Host) -> tuple[str, str]:
-    """Return ``file:line`` and the name of an attribute that holds a tensor that V2 replaces; empty if none does."""
+    """Return ``file:line`` and the name of an attribute that holds a tensor of lengths of V2; empty if none does.
+
+    ``host``: one that has run, and never replaces these tensors.
+    """
     slots, cls = getattr(host.driver, "slots", None), type(host.processor)
     tensors = [getattr(slots, name).gpu for name in ("prompt_len", "prefill_len") if slots is not None]
     name = next((name for name, value in vars(host.processor).items() if any(value is item for item in tensors)), "")
-    file, body = _own_body(cls, "__init__")
-    nodes = [node for part in body for node in ast.walk(part) if isinstance(node, ast.Attribute) and node.attr == name]
-    line = next((f"{file}:{node.lineno}" for node in nodes if isinstance(node.ctx, ast.Store)), "")
+    stores = re.compile(rf"\.{name}\b[^=]*=[^=].*\.gpu\b")
+    lines = [
+        (file, node.lineno) for file, part in _parts_of(cls) for node in ast.walk(part) if isinstance(node, ast.stmt)
+    ]
+    line = next((f"{file}:{number}" for file, number in lines if stores.search(linecache.getline(file, number))), "")
     return line, f"self.{name}" * bool(name)
 
 

@@ -6,7 +6,7 @@ import contextlib
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, reduce
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from types import FrameType
@@ -23,6 +23,7 @@ from lpkit_conformance.explanation.state import (
     Keys,
     Parts,
     State,
+    getattr_along,
     is_authors_object,
     parts_of,
     short_text,
@@ -79,6 +80,7 @@ class StateHistory:
         changes: in the order in which they were made.
         held: the requests, by row or slot, in each step.
         entered: the steps in which the request was added.
+        added: the row that it was added at, by step, on V1: another of the same update may move it on.
         outputs: the number of its output tokens, by step.
         calls: numbers of the calls in which a change of the batch was reported, by step.
         file: of the class.
@@ -92,6 +94,7 @@ class StateHistory:
     changes: list[Change] = field(default_factory=list)
     held: dict[int, dict[int, str]] = field(default_factory=dict)
     entered: Sequence[int] = ()
+    added: dict[int, int] = field(default_factory=dict)
     outputs: dict[int, int] = field(default_factory=dict)
     calls: dict[int, list[int]] = field(default_factory=dict)
     file: str = ""
@@ -163,13 +166,12 @@ class StateHistory:
         here = self.positions.get(last)
         if here is None:
             return None
-        moved = [
-            step for step, position in self.positions.items() if self.positions.get(step - 1, position) != position
-        ]
+        came_from = {step: self.added.get(step, self.positions.get(step - 1)) for step in self.positions}
+        moved = [step for step, there in came_from.items() if there not in (None, self.positions[step])]
         if self.by_position and (two := self._two(here)):
             return two
         if moved:
-            return self._lost(moved[-1], self.positions[moved[-1] - 1], here, blamed)
+            return self._lost(moved[-1], came_from[moved[-1]] or 0, here, blamed)
         before = [] if proven else [self._added_again(), self._taken_back(), self._of_another(here)]
         return next(filter(None, (self._counter(), *before)), None)
 
@@ -217,10 +219,11 @@ class StateHistory:
             tests = [test for line in writes for test in branches(line.code, line.number) if str(test) == blamed]
             test = tests[0].text.strip().rstrip(":") if tests else ""
             return self._reason("skipped" if tests else "unmoved", None, **names, test=test)
-        taken = [change for change in made if change.path == (there,) and change.value is None]
-        if taken and not any(change.path[:1] == (here,) and change.value is not None for change in made):
-            line = taken[-1].lines[0]
-            return self._reason("taken", line, **names, line=line.number)
+        left = [change for change in made if change.path[:1] == (there,)][step in self.added :]  # behind its own Add
+        stored = [change.value for change in made if change.path[:1] == (here,)]
+        if left and stored[-1:] in ([], [None]):
+            line, key = left[-1].lines[0], "taken" if left[-1].value is None else "overwritten"
+            return self._reason(key, line, **names, line=line.number)
         return None
 
     def _counter(self) -> Reason | None:
@@ -267,7 +270,7 @@ def with_history(
     if reason := history.kept() if kept else history.reason(mismatch.step, finding.location, proven):
         cause = "; ".join(filter(None, (finding.cause, reason.cause)))
         line = str(reason.line or finding.location)
-        finding = replace(finding, cause=cause, fix=reason.fix or finding.fix, location=line)
+        finding = replace(finding, cause=cause, fix=reason.fix or finding.fix, location=line, vague=False)
     texts = history.texts()
     shown = len(texts) > 1 or not any(f" line {finding.location.rpartition(':')[2]} " in text for text in texts)
     return replace(finding, written=texts if shown else ())
@@ -311,9 +314,7 @@ class _Follower:
         if first != "self" or not hasattr(processor, fields[0]):
             kept = self._shared.get(self.history.name)
             return self._of_callables() if kept is MISSING else kept
-        for name in fields:
-            processor = getattr(processor, name, MISSING)
-        return processor
+        return getattr_along(processor, fields)
 
     def _held(self) -> dict[int, str]:
         """Return the requests of the batch by row or slot."""
@@ -328,10 +329,7 @@ class _Follower:
         kept = [kept for kept in vars(self.host.driver.processor).values() if isinstance(kept, dict)]
         calls = [item for entries in kept for item in entries.items() if callable(item[1])]
         base, fields = ".".join(self.history.name.split(".")[:2]), self.history.name.split(".")[2:]
-        values = {
-            position: reduce(lambda value, name: getattr(value, name, MISSING), fields, state_of("", call, 0).get(base))
-            for position, call in calls
-        }
+        values = {position: getattr_along(state_of("", call, 0).get(base), fields) for position, call in calls}
         self.history.per_callable = any(value is not MISSING for value in values.values())
         return values if self.history.per_callable else MISSING
 
@@ -343,6 +341,9 @@ class _Follower:
         history.held[step] = self._held()
         if active := self.host.pool.requests.get(history.request):
             history.outputs[step] = len(active.request.output_token_ids)
+            added = args[0].added if method == "update_state" and args[0] is not None else ()
+            rows = [row for row, params, *_ in added if params is active.request.params]
+            history.added.update((step, row) for row in rows)
         lines: tuple[Line, ...] = ()
         history.follows |= self._last not in (None, parts_of(self.value()))
         if method != "apply":

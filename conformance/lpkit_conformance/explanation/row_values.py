@@ -24,7 +24,7 @@ from lpkit_conformance.explanation.findings import style_of
 from lpkit_conformance.explanation.outside import containers_named, line_outside
 from lpkit_conformance.explanation.reductions import over_rows
 from lpkit_conformance.explanation.row_loops import row_loop
-from lpkit_conformance.explanation.state import short_text
+from lpkit_conformance.explanation.state import DATA, getattr_along, is_authors_object, short_text, size_of
 from lpkit_conformance.hosts import Host
 from lpkit_conformance.instruments.author_lines import is_authors, syntax_of
 from lpkit_conformance.instruments.trails import Seen, Values, definition, trail
@@ -57,6 +57,8 @@ class Apart(NamedTuple):
         here, alone: the values in short; empty if they are long.
         mixes: the call on this line that makes one value of all rows, if there is one.
         padded: the line that makes ids of padding, if there is one.
+        source: the attribute with values of several requests that the variable is made of, if there is one.
+        owned: True if the source is the author's own, and no object of the engine's.
     """
 
     kind: Literal["asked", "way", "read", "held", "set", "padded"]
@@ -66,13 +68,21 @@ class Apart(NamedTuple):
     alone: str = ""
     mixes: str = ""
     padded: tuple[Apart, ...] = ()
+    source: str = ""
+    owned: bool = False
+
+    @property
+    def state(self) -> str:
+        """The attribute at fault, where it is the author's."""
+        return self.name if self.kind in ("read", "held") else self.source if self.owned else ""
 
     @property
     def cause(self) -> str:
         """Return what is wrong, with the proof."""
         values = f": {self.here}, and {self.alone} alone" if self.here and self.alone else ""
         kind = "return" if self.name == "return" and self.kind != "padded" else self.kind
-        return advice.cause(kind, "apart").format(name=self.name, values=values)
+        source = f", made of `{self.source}`," if self.source else ""
+        return advice.cause(kind, "apart").format(name=self.name, values=values, source=source)
 
 
 class _Ids(NamedTuple):
@@ -117,8 +127,35 @@ def first_apart(
         ways: list[Callable[[list[Seen], list[Seen]], Apart | None]] = [_first, partial(_first, shared=True)]
         padded = tuple(filter(None, (_padded(*pair) for pair in pairs * portable)))
         found = next(filter(None, (way(*pair) for way in ways for pair in pairs)), *padded[:1] or [None])
+        if found and found.kind == "set":
+            found = _with_source(found, host)
         return found and found._replace(mixes=mixing.get(found.line, ""), padded=padded)
     return None
+
+
+def _with_source(found: Apart, host: Host) -> Apart:
+    """Return the same with the attribute that its line reads, if only one of these has values of several requests."""
+    file, _, number = found.line.rpartition(":")
+    attributes = [node for node in ast.walk(parsed(file, int(number))) if isinstance(node, ast.Attribute)]
+    inside = {id(node.value) for node in attributes}
+    sources: dict[str, Any] = {}
+    for node in attributes:
+        text, value = ast.unparse(node), host.processor
+        if text.startswith("self.") and id(node) not in inside and isinstance(node.ctx, ast.Load):
+            parts = text.split(".")[1:]
+            if callable(getattr_along(value, parts)):
+                parts = parts[:-1]
+            if parts and _of_several(getattr_along(value, parts), host.max_num_seqs):
+                sources[".".join(("self", *parts))] = getattr(value, parts[0])
+    if len(sources) != 1:
+        return found
+    name, root = next(iter(sources.items()))
+    return found._replace(source=name, owned=isinstance(root, DATA) or is_authors_object(root))
+
+
+def _of_several(value: Any, size: int) -> bool:
+    """Return True for what may have a value for each row or slot, as an object of the author's may inside."""
+    return isinstance(value, dict) or size_of(value) in (size, size + 1) or is_authors_object(value)
 
 
 def _followed(

@@ -190,6 +190,11 @@ def attributes(owner: Any) -> list[tuple[str, Any]]:
     return list(_home(owner).items())
 
 
+def getattr_along(owner: Any, names: Iterable[str]) -> Any:
+    """Return the attribute of an attribute, and so on; MISSING if one is not there."""
+    return functools.reduce(lambda value, name: getattr(value, name, MISSING), names, owner)
+
+
 def has_slots(value: Any) -> bool:
     return not isinstance(value, DATA) and hasattr(value, "__slots__") and not isinstance(value, type)
 

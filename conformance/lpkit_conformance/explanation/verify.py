@@ -197,6 +197,7 @@ def _evidence(subject: Subject, small: Program, trouble: Trouble, make_host: Mak
             line = state.line or finding.location
             made = fix("derived").replace("{name}", state.name) if state.table else ""
             finding = replace(finding, where=where, cause=state.cause(""), fix=made, location=line, state=state.name)
+            finding = replace(finding, vague=not made)
     else:
         differs = (trouble.step, trouble.request)
         finding = departure(trouble, {"program": small.name}, operations)

@@ -196,8 +196,9 @@ class Writes:
     def _passed(self, entered: list[Line]) -> Line | None:
         naming = [line for line in entered if self._named.search(line.text)]
         stored = [line for line in naming if self._stores.search(line.text)]
-        if stored or (self._moves and naming):
-            return (stored or naming)[-1]
+        tests = [] if stored else [line for line in naming if is_test(line.text)]
+        if stored or tests or (self._moves and naming):
+            return (stored or tests or naming)[-1]
         passed: list[Line] = []
         for code in dict.fromkeys(line.code for line in reversed(entered)):
             ran = [line for line in entered if line.code is code]
@@ -274,6 +275,11 @@ def follow(
         with contextlib.suppress(PluginError), host.driver.watched(partial(followed.around, value=later or value)):
             play(host)
     return followed
+
+
+def is_test(text: str) -> bool:
+    """Return True for the line of an ``if`` statement."""
+    return text.lstrip().startswith(("if ", "elif "))
 
 
 def branches(code: CodeType, number: int) -> list[Line]:

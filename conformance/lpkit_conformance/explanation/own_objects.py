@@ -1,0 +1,115 @@
+"""Objects that several requests' entries have in common, and hosts on which each entry has copies of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from types import CellType, FunctionType
+from typing import Any
+
+from lpkit_conformance.explanation.changes import MakeHost, changed
+from lpkit_conformance.explanation.state import attributes, is_authors_object
+from lpkit_conformance.hosts import Host, PluginError
+from lpkit_conformance.programs.generate import Op
+
+MOST_NESTED = 2
+"""Objects in objects of the author's in which entries of requests are looked for."""
+
+Memo = dict[int, Any]
+"""Copies by the ``id`` of the original; ``copy.deepcopy`` lists the originals under the ``id`` of the memo itself."""
+
+
+def shared_object(host: Host, ops: Sequence[Op]) -> str:
+    """Return the attribute, or else the type, of an object that two requests' entries hold; empty without one."""
+    shared: list[Any] = []
+
+    def look() -> None:
+        met: set[int] = set()
+        for entries, key in _entries(host):
+            memo = _live(host)
+            with contextlib.suppress(Exception):  # what cannot be copied
+                _copied(entries[key], memo)
+                reached = memo.get(id(memo), [])
+                shared.extend(part for part in reached if id(part) in met)
+                met.update(map(id, reached))
+
+    with contextlib.suppress(PluginError):
+        _after_reports(host, look)
+        for _ in host.run(ops):
+            if shared:
+                break
+    named = [f"self.{name}" for name, value in attributes(host.processor) if any(value is part for part in shared)]
+    return next(iter([*named, *(type(part).__name__ for part in shared)]), "")
+
+
+def with_own_objects(make_host: MakeHost) -> MakeHost:
+    """Return the same host, which puts a copy in the place of each entry as soon as the plugin has stored it."""
+
+    def change(host: Host) -> None:
+        kept: list[Any] = []
+
+        def separate() -> None:
+            for entries, key in _entries(host):
+                if not any(entries[key] is item for item in kept):
+                    with contextlib.suppress(Exception):  # what cannot be copied stays
+                        entries[key] = _copied(entries[key], _live(host))
+                    kept.append(entries[key])
+
+        _after_reports(host, separate)
+
+    return changed(make_host, change)
+
+
+def _after_reports(host: Host, look: Callable[[], None]) -> None:
+    """Call ``look`` behind each call in which the plugin may store what it keeps of requests."""
+    call = host.driver.call
+
+    def call_and_look(method: str, *args: Any) -> Any:
+        result = call(method, *args)
+        if method != "apply":
+            look()
+        return result
+
+    host.driver.call = call_and_look  # type: ignore[method-assign]
+
+
+def _entries(host: Host) -> list[tuple[Any, Any]]:
+    """Return container and key of all that the plugin keeps by row or slot."""
+
+    def within(owner: Any, depth: int) -> Iterator[tuple[Any, Any]]:
+        for _, value in attributes(owner):
+            if isinstance(value, dict) and all(type(key) is int for key in value):
+                yield from ((value, key) for key in value)
+            elif isinstance(value, list) and len(value) == host.max_num_seqs:
+                yield from ((value, number) for number in range(len(value)))
+            elif depth and is_authors_object(value):
+                yield from within(value, depth - 1)
+
+    return list(within(host.processor, MOST_NESTED))
+
+
+def _live(host: Host) -> Memo:
+    """Return a memo of what is not to be copied: the instance, and the engine's objects."""
+    requests = [active.request for active in host.pool.requests.values()]
+    engines = [part for item in requests for part in (item.params, item.output_token_ids, item.prompt_token_ids)]
+    return {id(part): part for part in (host.processor, *engines)}
+
+
+def _copied(entry: Any, memo: Memo) -> Any:
+    """Return a copy of an entry; of a callable, with variables of its own."""
+    if isinstance(entry, functools.partial):
+        return functools.partial(
+            _copied(entry.func, memo), *copy.deepcopy(entry.args, memo), **copy.deepcopy(entry.keywords, memo)
+        )
+    if isinstance(entry, FunctionType) and entry.__closure__:
+        for cell in entry.__closure__:
+            if id(cell) not in memo:
+                memo[id(cell)] = CellType()
+                memo[id(cell)].cell_contents = _copied(cell.cell_contents, memo)
+        cells = tuple(memo[id(cell)] for cell in entry.__closure__)
+        twin = FunctionType(entry.__code__, entry.__globals__, entry.__name__, entry.__defaults__, cells)
+        twin.__kwdefaults__ = entry.__kwdefaults__
+        return twin
+    return copy.deepcopy(entry, memo)
