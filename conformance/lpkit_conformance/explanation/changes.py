@@ -98,6 +98,15 @@ def with_first_lists(make_host: MakeHost) -> MakeHost:
 
 
 def sparing_buffers(make_host: MakeHost) -> MakeHost:
+    """Return the same host of V2, which leaves tensors of lengths as they are when it replaces them."""
+
+    def change(host: V2Host) -> None:
+        host.driver.slots.prompt_len.poison = host.driver.slots.prefill_len.poison = False
+
+    return changed(make_host, change)
+
+
+def keeping_buffers(make_host: MakeHost) -> MakeHost:
     """Return the same host of V2, which writes lengths into the tensors that are there, and never replaces them."""
     return changed(make_host, lambda host: keep_buffers(host.driver.slots))
 

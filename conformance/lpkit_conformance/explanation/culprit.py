@@ -14,6 +14,7 @@ import torch
 from lpkit_conformance.activity.stand import Standing
 from lpkit_conformance.expectation.compare import Mismatch
 from lpkit_conformance.expectation.solo import fresh_batch, solo_runs
+from lpkit_conformance.explanation.advice import text_at
 from lpkit_conformance.explanation.changes import MakeHost
 from lpkit_conformance.explanation.instances import as_added, from_its_arrival, in_its_place
 from lpkit_conformance.explanation.scenes import Culprit, Scene
@@ -123,5 +124,5 @@ def advancing(cls: Any, standing: Standing) -> tuple[str, str, str]:
                 apply()
             trails.append(seen)
         name, line = parting(*trails)
-        return "differs" if name else "", name, line
+        return "differs" if f"{name} = " in text_at(line) else "", name, line
     return "", "", ""

@@ -80,7 +80,7 @@ class StateHistory:
         changes: in the order in which they were made.
         held: the requests, by row or slot, in each step.
         entered: the steps in which the request was added.
-        added: the row that it was added at, by step, on V1: another of the same update may move it on.
+        added: the rows of V1 that were added to, by step, and True for the request's own: it may move on at once.
         outputs: the number of its output tokens, by step.
         calls: numbers of the calls in which a change of the batch was reported, by step.
         file: of the class.
@@ -94,7 +94,7 @@ class StateHistory:
     changes: list[Change] = field(default_factory=list)
     held: dict[int, dict[int, str]] = field(default_factory=dict)
     entered: Sequence[int] = ()
-    added: dict[int, int] = field(default_factory=dict)
+    added: dict[int, dict[int, bool]] = field(default_factory=dict)
     outputs: dict[int, int] = field(default_factory=dict)
     calls: dict[int, list[int]] = field(default_factory=dict)
     file: str = ""
@@ -166,7 +166,10 @@ class StateHistory:
         here = self.positions.get(last)
         if here is None:
             return None
-        came_from = {step: self.added.get(step, self.positions.get(step - 1)) for step in self.positions}
+        came_from = {
+            step: next((row for row, own in self.added.get(step, {}).items() if own), self.positions.get(step - 1))
+            for step in self.positions
+        }
         moved = [step for step, there in came_from.items() if there not in (None, self.positions[step])]
         if self.by_position and (two := self._two(here)):
             return two
@@ -219,11 +222,13 @@ class StateHistory:
             tests = [test for line in writes for test in branches(line.code, line.number) if str(test) == blamed]
             test = tests[0].text.strip().rstrip(":") if tests else ""
             return self._reason("skipped" if tests else "unmoved", None, **names, test=test)
-        left = [change for change in made if change.path[:1] == (there,)][step in self.added :]  # behind its own Add
-        stored = [change.value for change in made if change.path[:1] == (here,)]
-        if left and stored[-1:] in ([], [None]):
+        added = self.added.get(step, {})
+        left = [change for change in made if change.path[:1] == (there,)][there in added :]  # behind those of an Add
+        stored = [change for change in made if change.path[:1] == (here,) and change.value is not None][here in added :]
+        if left and not stored:
             line, key = left[-1].lines[0], "taken" if left[-1].value is None else "overwritten"
-            return self._reason(key, line, **names, line=line.number)
+            reason = self._reason(key, line, **names, line=line.number)
+            return reason._replace(fix="") if there in added else reason  # the order within an update is at fault
         return None
 
     def _counter(self) -> Reason | None:
@@ -341,9 +346,8 @@ class _Follower:
         history.held[step] = self._held()
         if active := self.host.pool.requests.get(history.request):
             history.outputs[step] = len(active.request.output_token_ids)
-            added = args[0].added if method == "update_state" and args[0] is not None else ()
-            rows = [row for row, params, *_ in added if params is active.request.params]
-            history.added.update((step, row) for row in rows)
+            if method == "update_state" and args[0] is not None:
+                history.added[step] = {row: params is active.request.params for row, params, *_ in args[0].added}
         lines: tuple[Line, ...] = ()
         history.follows |= self._last not in (None, parts_of(self.value()))
         if method != "apply":

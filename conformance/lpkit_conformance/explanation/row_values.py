@@ -213,7 +213,9 @@ def _noting(
         loop = row_loop(frame, place.row, place.rows) if place else None
         if place is None or (loop and not loop.own):
             return None
-        values, read = {**frame.f_locals, **returned}, dict[str, Any]()
+        given = {name: frame.f_locals[name] for name in _names(frame) if name in frame.f_locals}
+        set_here = {name: value for name, value in frame.f_locals.items() if name not in given}
+        values, read = {**set_here, **returned, **given}, dict[str, Any]()  # the first that differs is named
         if loop:  # what the last round has left is not the row's
             if loop.begins:
                 begun[frame] = {name: id(value) for name, value in values.items()}
@@ -240,9 +242,13 @@ def _of_row(value: Any, place: _Place, alone: bool, size: int) -> bool:
     return alone and not sized and not isinstance(value, dict)
 
 
+def _names(frame: FrameType) -> tuple[str, ...]:
+    """Return the names of a function's arguments."""
+    return frame.f_code.co_varnames[: frame.f_code.co_argcount]
+
+
 def _arguments(frame: FrameType) -> list[Any]:
-    names = frame.f_code.co_varnames[: frame.f_code.co_argcount]
-    return [frame.f_locals[name] for name in names if name in frame.f_locals]
+    return [frame.f_locals[name] for name in _names(frame) if name in frame.f_locals]
 
 
 def _goes_on(frame: FrameType, place: _Place) -> bool:

@@ -319,7 +319,7 @@ def _keys(file: str, number: int, attribute: str) -> Iterator[str]:
     with contextlib.suppress(SyntaxError):
         for node in ast.walk(parsed(file, number)):
             match node:
-                case ast.Subscript(value=held, slice=key):
+                case ast.Subscript(value=held, slice=key) if not isinstance(key, ast.Slice):
                     pass
                 case ast.Call(func=ast.Attribute(value=held, attr="get" | "setdefault"), args=[key, *_]):
                     pass

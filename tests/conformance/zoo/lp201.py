@@ -13,6 +13,7 @@ from lpkit.v1 import BatchUpdate
 
 from zoo.arguments import INF, REPETITION, number, token, tokens
 from zoo.bases import Boost, Dense, Relative, Simple
+from zoo.correct.adapter import AdapterBase
 from zoo.correct.portable import PortableRepetition
 from zoo.correct.portable_odd import Between, Chance
 from zoo.correct.v1 import Bias, DenseMinP, V1Base
@@ -603,10 +604,51 @@ class GoesOnAtTheEnd(Listed):
         logits[due] = logits[due] + 3.0
 
 
-@defect("LP201", "reads all prompts as long as the longest", advice="behind", line="all_token_ids", name="ReadsOn")
+@defect("LP201", "reads all prompts as long as the longest", advice="outside", line="all_token_ids", name="ReadsOn")
 class V2ReadsOn(Boost):
     def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
         slots = ctx.expanded_idx_mapping.long()
         width = int(self.req_states.prompt_len.np[ctx.idx_mapping_np].max())
         ids = self.req_states.all_token_ids.gpu[slots, :width].long()
         return logits + torch.zeros_like(logits).scatter_(1, ids, 1.0) * self.per_row(ctx).unsqueeze(1)
+
+
+class Weights:
+    """What a request asks for, as an object."""
+
+    def __init__(self) -> None:
+        self.amount = 0.0
+
+    def taken(self, amount: float) -> Weights:
+        self.amount = amount
+        return self
+
+
+@defect("LP201", "all callables are bound to one object", advice="one-object", cause="`self.weights`: with a copy")
+class OneObject(AdapterBase):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.weights = Weights()
+
+    def new_req_logits_processor(self, params: Any) -> Any:
+        own = self.params(params)
+        return functools.partial(self.raised, self.weights.taken(own.amount)) if own else None
+
+    @staticmethod
+    def raised(weights: Weights, output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
+        logits[5] += weights.amount
+        return logits
+
+
+@defect("LP201", "rows keep one list, filled anew for each", advice="one-object", cause="`self.both`: with a copy")
+class OneList(Bias):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.both: list[Any] = []
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        state = self.read(params)
+        if state is not None:
+            self.both[:] = state
+            return self.both
+        return None

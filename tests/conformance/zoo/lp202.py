@@ -111,7 +111,7 @@ class SharedAfterNine(Relative):
 @defect(
     "LP202",
     "searches a slot's buffer to its end, where the text of an earlier request still stands",
-    advice="behind",
+    advice="outside",
     line="all_token_ids.gpu",
 )
 class BehindItsText(UnlocksOnceWritten):

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from lpkit import v2
 from lpkit.v1 import BatchUpdate, process_dict_updates
 
-from zoo.bases import Clean
+from zoo.bases import Boost, Clean
 from zoo.correct.v1 import SWAP, ByHand
 from zoo.correct.v1_history import History
 from zoo.registry import defect
@@ -147,3 +148,15 @@ class PacksBeforeMoves(ByHand):
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         logits[self.packed, 5] += 1.5
         return logits
+
+
+@defect("LP204", "reads a row's last tokens as one text with those of other slots", advice="outside", name="OneText")
+class V2OneText(Boost):
+    LAST = 12
+
+    def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
+        slots, texts = ctx.expanded_idx_mapping.long(), self.req_states.all_token_ids.gpu
+        last = slots * texts.shape[1] + ctx.pos
+        ids = texts.reshape(-1)[(last.unsqueeze(1) - torch.arange(self.LAST)).clamp(min=0)].long()
+        said = torch.zeros_like(logits).scatter_(1, ids, 1.0)
+        return logits - said * self.per_row(ctx).unsqueeze(1)

@@ -41,7 +41,11 @@ class AliasedSwap(DenseMinP):
                 self.values[first], self.values[second] = self.values[second], self.values[first]
 
 
-@defect("LP205", "takes a swap for a one-way move when the rows are next to each other")
+@defect(
+    "LP205",
+    "takes a swap for a one-way move when the rows are next to each other",
+    cause="and nothing stores what was there for row",
+)
 class SwapOfNeighbours(ByHand):
     def swap(self, first: int, second: int) -> None:
         if abs(first - second) == 1:

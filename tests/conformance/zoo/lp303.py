@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from lpkit import v2
 
 from zoo.bases import Counter, CountsCalls, Dense, Late, Simple
+from zoo.correct.adapter import AdapterBase
 from zoo.correct.v1 import Bias, ByHand
 from zoo.correct.v1_history import History
 from zoo.registry import defect
@@ -149,3 +151,16 @@ class OneGenerator(Bias):
         for row, (_, bias) in self.rows.items():
             logits[row] += bias * torch.rand(logits.shape[1], generator=self.noise, device=self.device)
         return logits
+
+
+@defect("LP303", "a callable takes the next number of its own", line="next(beat)", cause="`step` is not what it was")
+class TakesItsNext(AdapterBase):
+    def new_req_logits_processor(self, params: Any) -> Any:
+        own, beat = self.params(params), itertools.count(1)
+
+        def louder(output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
+            step = own.amount * next(beat)
+            logits[5] += step
+            return logits
+
+        return louder if own else None
