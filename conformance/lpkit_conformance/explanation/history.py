@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,7 +30,7 @@ from lpkit_conformance.explanation.state import (
     state_of,
 )
 from lpkit_conformance.explanation.timeline import steps_of
-from lpkit_conformance.explanation.writes import Line, author_calling, branches, stack, watching
+from lpkit_conformance.explanation.writes import Line, author_calling, branches, inherited, stack, watching
 from lpkit_conformance.hosts import PluginError
 from lpkit_conformance.hosts.base import Host
 from lpkit_conformance.hosts.v1 import V1Driver
@@ -86,6 +86,7 @@ class StateHistory:
         file: of the class.
         follows: True if something else than the author's lines changes it, as the engine does its lists.
         per_callable: True if each request's callable has the state: entries are those of rows or slots.
+        inherited: the code of the methods of the class's bases: what they do is asked for by the class's own.
         shared: entries that hold one object at the end, with the line that stored the second, and its step.
     """
 
@@ -100,6 +101,7 @@ class StateHistory:
     file: str = ""
     follows: bool = False
     per_callable: bool = False
+    inherited: set[CodeType] = field(default_factory=set)
     shared: dict[frozenset[Any], tuple[int, Line]] = field(default_factory=dict)
 
     @cached_property
@@ -226,7 +228,8 @@ class StateHistory:
         left = [change for change in made if change.path[:1] == (there,)][there in added :]  # behind those of an Add
         stored = [change for change in made if change.path[:1] == (here,) and change.value is not None][here in added :]
         if left and not stored:
-            line, key = left[-1].lines[0], "taken" if left[-1].value is None else "overwritten"
+            line = next((line for line in left[-1].lines if line.code not in self.inherited), left[-1].lines[0])
+            key = "taken" if left[-1].value is None else "overwritten"
             reason = self._reason(key, line, **names, line=line.number)
             return reason._replace(fix="") if there in added else reason  # the order within an update is at fault
         return None
@@ -290,7 +293,7 @@ def history_of(
         return None
     request, file = mismatch.request, getattr(sys.modules.get(subject.plugin.cls.__module__), "__file__", "")
     entered = [step for step, _, events in steps_of(ops) if any(getattr(op, "request", "") == request for op in events)]
-    found = StateHistory(name, request, entered=entered, file=file)
+    found = StateHistory(name, request, entered=entered, file=file, inherited=inherited(subject.plugin.cls))
     try:
         with contextlib.suppress(PluginError), subject.as_imported():
             host = make_host(subject, size)

@@ -69,12 +69,7 @@ class Writes:
         self._written_at: tuple[Line, ...] = ()
         self._blamed: dict[Line, Line] = {}
         self.ran: Line | None = None
-        self._inherited = {
-            function.__code__
-            for base in cls.__mro__[1:]
-            for function in vars(base).values()
-            if isinstance(function, FunctionType)
-        }
+        self._inherited = inherited(cls)
 
     def _call(self, owned: bool, attribute: str) -> None:
         """Set the name that lines are searched for; ``owned``: it is that of an attribute."""
@@ -211,6 +206,12 @@ class Writes:
             before = [line for line in ran if writes and line.number < writes[0].number and not self._moves]
             passed += [max(before, key=lambda line: line.number)] if before else ran[-1:] if writes else []
         return next(iter(passed or naming[::-1]), None)
+
+
+def inherited(cls: type) -> set[CodeType]:
+    """Return the code of the methods of a class's bases."""
+    functions = (function for base in cls.__mro__[1:] for function in vars(base).values())
+    return {function.__code__ for function in functions if isinstance(function, FunctionType)}
 
 
 @contextlib.contextmanager
