@@ -80,7 +80,7 @@ class StateHistory:
         changes: in the order in which they were made.
         held: the requests, by row or slot, in each step.
         entered: the steps in which the request was added.
-        added: the rows of V1 that were added to, by step, and True for the request's own: it may move on at once.
+        added: of V1's updates with one move, by step, the rows that were added to, and True for the request's own.
         outputs: the number of its output tokens, by step.
         calls: numbers of the calls in which a change of the batch was reported, by step.
         file: of the class.
@@ -349,7 +349,7 @@ class _Follower:
         history.held[step] = self._held()
         if active := self.host.pool.requests.get(history.request):
             history.outputs[step] = len(active.request.output_token_ids)
-            if method == "update_state" and args[0] is not None:
+            if method == "update_state" and args[0] is not None and len(args[0].moved) == 1:
                 history.added[step] = {row: params is active.request.params for row, params, *_ in args[0].added}
         lines: tuple[Line, ...] = ()
         history.follows |= self._last not in (None, parts_of(self.value()))

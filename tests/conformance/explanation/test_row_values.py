@@ -319,7 +319,7 @@ def counted(ids: list[int], logits: torch.Tensor, *, amount: float, seen: Any = 
         (BuiltForArrivals, "LP204", "self.index", "`self.index` and `self.by` are out of step"),
         (StaleIndex, "LP204", "self.index", "the values of `self.index` are from before the batch"),
         (OneMaskForAll, "LP201", "self.mask", "`self.mask` is not what it is when the request is alone"),
-        (ClearsItsMask, "LP201", "", "`by` is the first value of the row"),
+        (ClearsItsMask, "LP201", "self.amounts", "`by`, made of `self.amounts`, is the first value"),
         (ListOfTheCache, "LP201", "ListOfTheCache.base", "`ListOfTheCache.base` takes something from one request"),
         (StagesOne, "LP201", "self.pending", "`self.pending` is"),
         (KeepsOnTheHost, "LP202", "self.values[7]", "`self.values[7]` is"),
