@@ -1,4 +1,4 @@
-"""What is computed from the logits and never read: a copy that is changed, or a result that is not kept."""
+"""Results made of the logits that nothing reads: a copy that is changed, or a value that is not kept."""
 
 from __future__ import annotations
 

@@ -614,7 +614,7 @@ class V2ReadsOn(Boost):
 
 
 class Weights:
-    """What a request asks for, as an object."""
+    """The amount of a request, as an object."""
 
     def __init__(self) -> None:
         self.amount = 0.0
