@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -109,13 +110,14 @@ def advancing(cls: Any, standing: Standing) -> tuple[str, str, str]:
         if all(torch.equal(apply(), first) for _ in range(MOST_CALLS)):
             return "", "", ""
         changed = [leaf for leaf in before if not same(leaf[0].get(leaf[1]), leaf[2])]
-        for name in dict.fromkeys(name for _, name, _ in changed):
-            of_name = [(parts, value) for parts, other, value in changed if other == name]
-            for parts, value in of_name:
-                parts.put_value(name, copy.deepcopy(value))
+        for kind in dict.fromkeys(_without_keys(name) for _, name, _ in changed):
+            of_kind = [leaf for leaf in changed if _without_keys(leaf[1]) == kind]
+            _set_back(of_kind)
             if torch.equal(apply(), first):
+                _set_back(of_kind)
+                parts, name, _ = of_kind[0]
                 writes = Writes(cls, name, 0)
-                with writes.around("apply", (), functools.partial(of_name[0][0].get, name)):
+                with writes.around("apply", (), functools.partial(parts.get, name)):
                     apply()
                 return "advances", name, str(writes.line or "")
         trails = []
@@ -126,3 +128,13 @@ def advancing(cls: Any, standing: Standing) -> tuple[str, str, str]:
         name, line = parting(*trails)
         return "differs" if f"{name} = " in text_at(line) else "", name, line
     return "", "", ""
+
+
+def _set_back(changed: Sequence[tuple[State, str, Any]]) -> None:
+    for parts, name, value in changed:
+        parts.put_value(name, copy.deepcopy(value))
+
+
+def _without_keys(name: str) -> str:
+    """Return the name of what all entries of containers have alike."""
+    return re.sub(r"\[[^]]*\]", "", name)

@@ -339,8 +339,18 @@ EXPERIMENTS: Final = (
         applies=lambda case: case.mixes and case.apart and case.apart.mixes,
     ),
     Experiment(
+        cause="leftover",
+        applies=lambda case: case.pads and "replace" in case.hazards and len(staying(case.ops)) == 1,
+        change=_evened,
+    ),
+    Experiment(
+        cause="padding",
+        applies=lambda case: case.pads,
+        change=_evened,
+    ),
+    Experiment(
         cause="one-newcomer",
-        applies=lambda case: case.style == "raw",
+        applies=lambda case: case.style == "raw" and (case.culprit or (case.apart and case.apart.state)),
         change=lambda case: case.doing(with_apart(case.ops, Arrive)),
     ),
     Experiment(
@@ -350,16 +360,6 @@ EXPERIMENTS: Final = (
             replace(each, make_host=with_own_objects(case.make_host))
             for each in case.doing(with_apart(case.ops, Arrive) or case.ops)
         ],
-    ),
-    Experiment(
-        cause="leftover",
-        applies=lambda case: case.pads and "replace" in case.hazards and len(staying(case.ops)) == 1,
-        change=_evened,
-    ),
-    Experiment(
-        cause="padding",
-        applies=lambda case: case.pads,
-        change=_evened,
     ),
     Experiment(
         cause="histories",
@@ -474,7 +474,9 @@ def blamed(case: Reproduction, passes: Callable[[Reproduction], bool]) -> Findin
         single = culprit.common and (culprit.holder or (proven and proven.fix == "single"))
         single = single or (culprit.common and not culprit.table and not changed and not culprit.how)
         first = culprit.how == "carried" or (single and proven and proven.cause == "first")
-        key = "optional" if _optional(case) else "cache" if first else "common" if single else ""
+        stays = case.style == "raw" and "replace" in case.hazards and not culprit.keyed
+        first = ("replace" if stays else "cache") if first else ""
+        key = "optional" if _optional(case) else first or ("common" if single else "")
         if culprit.unwritten and not changed:
             key = "unwritten"
             causes.append(advice.cause(key))

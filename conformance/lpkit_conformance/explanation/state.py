@@ -203,7 +203,8 @@ def leaves(parts: State, depth: int = MOST_LEVELS) -> Iterator[tuple[State, str]
     """Yield the parts that are data, those of callables and objects included."""
     for name in list(parts.places)[:MOST_PARTS]:
         value = parts.get(name)
-        if isinstance(value, DATA) and not (isinstance(value, dict) and any(map(callable, value.values()))):
+        inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        if isinstance(value, DATA) and not any(callable(part) or is_authors_object(part) for part in inner):
             yield parts, name
         elif depth:
             yield from leaves(state_of(name, value, 0), depth - 1)

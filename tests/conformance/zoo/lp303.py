@@ -34,6 +34,28 @@ class Fades(ByHand):
         return result
 
 
+class Place:
+    """A place in a cycle of tokens."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def take(self) -> int:
+        self.number += 1
+        return 3 + self.number % 12
+
+
+@defect("LP303", "objects of the rows advance in apply", line="self.number += 1", cause="`self.rows[0].number`")
+class AdvancesObjects(ByHand):
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        return None if self.read(params) is None else Place(len(outputs))
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, place in self.rows.items():
+            logits[row, place.take()] += 2.0
+        return logits
+
+
 @defect("LP303", "advances a counter in apply")
 class CountsApplies(History):
     def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
