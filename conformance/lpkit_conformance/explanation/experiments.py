@@ -475,8 +475,8 @@ def blamed(case: Reproduction, passes: Callable[[Reproduction], bool]) -> Findin
         single = single or (culprit.common and not culprit.table and not changed and not culprit.how)
         first = culprit.how == "carried" or (single and proven and proven.cause == "first")
         stays = case.style == "raw" and "replace" in case.hazards and not culprit.keyed
-        first = ("replace" if stays else "cache") if first else ""
-        key = "optional" if _optional(case) else first or ("common" if single else "")
+        kept = ("replace" if stays else "cache") if first else "common" if single else ""
+        key = "optional" if _optional(case) else kept
         if culprit.unwritten and not changed:
             key = "unwritten"
             causes.append(advice.cause(key))

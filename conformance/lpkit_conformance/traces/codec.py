@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+from dataclasses import is_dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from lpkit._nearest import did_you_mean
 from pydantic import TypeAdapter, ValidationError
 
 from lpkit_conformance.errors import TraceError
+from lpkit_conformance.traces import schema
 from lpkit_conformance.traces.schema import SCHEMA, Header, Trace, V1Step, V2Step
 from lpkit_conformance.vllm_api.runners import V1
+
+KEYS = {key for record in vars(schema).values() if is_dataclass(record) for key in record.__dataclass_fields__}
+"""Keys of the records of a file."""
 
 LEFT_OUT = frozenset({"fresh", "lists", "placeholders"})
 """Keys that a file has only where the value is not the usual one."""
@@ -28,9 +34,9 @@ def loads(text: str, path: str | None = None) -> Trace:
         if not lines:
             raise Wrong("the file is empty; expected a header line")
         head = _read(dict[str, Any], lines[0])
-        schema, announced = head.pop("schema", None), head.pop("steps", None)
-        if schema != SCHEMA:
-            raise Wrong(f"schema is {schema!r}; this version of lpkit reads {SCHEMA!r}")
+        version, announced = head.pop("schema", None), head.pop("steps", None)
+        if version != SCHEMA:
+            raise Wrong(f"schema is {version!r}; this version of lpkit reads {SCHEMA!r}")
         header = _read(Header, json.dumps(head))
         if announced != len(lines) - 1:
             raise Wrong(f"the header announces {announced} steps, but {len(lines) - 1} lines follow")
@@ -74,7 +80,8 @@ def _read(kind: Any, line: str) -> Any:
         wrong = error.errors(include_url=False)[0]
     place = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in wrong["loc"]).lstrip(".")
     if wrong["type"] == "unexpected_keyword_argument":
-        raise Wrong(f"unknown key {place!r}")
+        key = place.rpartition(".")[2]
+        raise Wrong(f"unknown key {place!r}; {did_you_mean(key, KEYS - {key})}".removesuffix("; "))
     found = f"{place or 'the line'}: {wrong['msg']}"
     if wrong["type"] not in ("missing", "json_invalid"):
         got = json.dumps(wrong["input"])
