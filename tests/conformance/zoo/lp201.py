@@ -12,7 +12,7 @@ from lpkit import v2
 from lpkit.v1 import BatchUpdate
 
 from zoo.arguments import INF, REPETITION, number, token, tokens
-from zoo.bases import Boost, Dense, Relative, Simple
+from zoo.bases import Boost, ByLength, Dense, Relative, Simple
 from zoo.correct.adapter import AdapterBase
 from zoo.correct.portable import PortableRepetition
 from zoo.correct.portable_odd import Between, Chance
@@ -652,3 +652,17 @@ class OneList(Bias):
             self.both[:] = state
             return self.both
         return None
+
+
+@defect("LP201", "keeps the lengths of the first step", line="self.kept = self.req_states", name="FirstLengths")
+class V2FirstLengths(ByLength):
+    kept: torch.Tensor | None = None
+
+    def apply_staged_writes(self) -> None:
+        super().apply_staged_writes()
+        if self.kept is None:
+            self.kept = self.req_states.prompt_len.gpu
+
+    def outputs(self, ctx: v2.LogitsContext) -> torch.Tensor:
+        assert self.kept is not None
+        return ctx.pos + 1 - self.kept[ctx.expanded_idx_mapping.long()]

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from lpkit import v2
 
-from zoo.bases import ByLength, V2OnceOld
+from zoo.bases import V2OnceOld
 from zoo.registry import defect
 
 
@@ -23,17 +23,3 @@ class V2OldLengths(V2OnceOld):
 
     def lengths(self) -> torch.Tensor:
         return self.kept
-
-
-@defect("LP802", "keeps the lengths of the first step", line="self.kept = self.req_states", name="FirstLengths")
-class V2FirstLengths(ByLength):
-    kept: torch.Tensor | None = None
-
-    def apply_staged_writes(self) -> None:
-        super().apply_staged_writes()
-        if self.kept is None:
-            self.kept = self.req_states.prompt_len.gpu
-
-    def outputs(self, ctx: v2.LogitsContext) -> torch.Tensor:
-        assert self.kept is not None
-        return ctx.pos + 1 - self.kept[ctx.expanded_idx_mapping.long()]
