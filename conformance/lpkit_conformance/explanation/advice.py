@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import linecache
 import re
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
 from lpkit._nearest import suggest
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from lpkit._toml import tomllib
 
 ANY: Final = "any"
 """The group of texts that suit every reader."""

@@ -485,8 +485,7 @@ def blamed(case: Reproduction, passes: Callable[[Reproduction], bool]) -> Findin
             key = "derived"
         if culprit.tensor and "swap" in case.hazards and advice.sign("swap", line):
             key = "views"
-            causes.append(advice.cause(key))
-        if key == "common":
+        if key in ("common", "views"):
             causes.append(advice.cause(key))
         if key:
             finding = replace(finding, fix=advice.fix(key, *readers))

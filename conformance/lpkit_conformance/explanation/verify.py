@@ -196,8 +196,9 @@ def _evidence(subject: Subject, small: Program, trouble: Trouble, make_host: Mak
             where = {**finding.where, "raised in": finding.location.rpartition("/")[2]}
             line = state.line or finding.location
             made = fix("derived").replace("{name}", state.name) if state.table else ""
-            finding = replace(finding, where=where, cause=state.cause(""), fix=made, location=line, state=state.name)
-            finding = replace(finding, vague=not made)
+            finding = replace(
+                finding, where=where, cause=state.cause(""), vague=not made, fix=made, location=line, state=state.name
+            )
     else:
         differs = (trouble.step, trouble.request)
         finding = departure(trouble, {"program": small.name}, operations)
