@@ -12,9 +12,10 @@ from typing import Any
 from lpkit_conformance.expectation.compare import Mismatch, compare
 from lpkit_conformance.expectation.solo import SoloRuns, solo_runs
 from lpkit_conformance.explanation.advice import cause, fix
+from lpkit_conformance.explanation.blame import blamed
 from lpkit_conformance.explanation.changes import MakeHost, with_rows_mapped
 from lpkit_conformance.explanation.culprit import find_culprit, find_raising
-from lpkit_conformance.explanation.experiments import Reproduction, blamed
+from lpkit_conformance.explanation.experiments import Reproduction
 from lpkit_conformance.explanation.findings import (
     at_fault,
     cause_of,
