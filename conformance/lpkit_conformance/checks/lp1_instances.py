@@ -29,7 +29,7 @@ from lpkit_conformance.checks.lazily import (
     verify,
     writes,
 )
-from lpkit_conformance.explanation import advice
+from lpkit_conformance.explanation import advice, exceptions
 from lpkit_conformance.programs.generate import Arrive, Op, Step
 from lpkit_conformance.results import Failed, Finding, NeverActive, Skipped
 from lpkit_conformance.settings.hosts import EXPORT
@@ -177,9 +177,6 @@ def _deep(value: Any) -> Any:
     return [*map(_deep, value)] if type(value) is list else value
 
 
-TOO_MANY = r"takes \d positional arguments? but \d"
-
-
 class LP109(Check):
     """No method raises an exception or hangs in everyday steps.
 
@@ -198,7 +195,9 @@ class LP109(Check):
         try:
             verify.survive(subject, everyday())
         except Failed as failure:
-            call = findings.callable_of(subject)[0] if re.search(TOO_MANY, failure.finding.summary) else None
+            call = (
+                findings.callable_of(subject)[0] if re.search(exceptions.MISCALLED, failure.finding.summary) else None
+            )
             if third := [*inspect.signature(call).parameters][2:] if call else []:
                 cause, fix = (text("three counted", "exception") for text in (advice.cause, advice.fix))
                 cause = f"`{third[0]}` is a third parameter; {cause}"

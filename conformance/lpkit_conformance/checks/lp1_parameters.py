@@ -172,7 +172,9 @@ class LP104(Check):
                         finding,
                         summary=f"{served.argument} is accepted by validate_params, then {then}",
                         where={**finding.where, "argument": served.argument},
-                        cause="the argument is used without a check of its type or range",
+                        cause="the argument is used without a check of its type or range"
+                        + (f": {finding.cause}" if finding.cause else ""),
+                        fix="",
                     )
                 ) from error
         if not tried:

@@ -25,6 +25,7 @@ from lpkit_conformance.checks.lazily import (
     stand,
     state,
     torch,
+    trails,
     verify,
 )
 from lpkit_conformance.explanation import advice
@@ -436,13 +437,25 @@ class LP310(ContractCheck):
         off = elsewhere.any(1, keepdim=True) & ~still.any(1, keepdim=True)
         if bool(off.any()):
             row = compare.first_row(off)
-            raise Failed(
+            finding = Finding(
                 f"with the unlikely token {int(unlikely[row])} masked, a row is not edited any more",
                 {"row": str(row), "token id": str(int(unlikely[row]))},
                 f"edits of other tokens, as without the mask ({int(elsewhere[row].sum())})",
                 "none of these edits",
             )
+            raise Failed(self._because(finding, again, logits, masked))
         return None
+
+    def _because(self, finding: Finding, again: stand.Apply, logits: torch.Tensor, masked: torch.Tensor) -> Finding:
+        """Return the finding with the line that makes NaN of the mask, or the condition that the mask decides."""
+        with edits.NoteEdits(masked, int(finding.where["row"])) as notes, trails.trail(trails.lines) as here:
+            again(masked.clone())
+        if notes.spoilt:
+            return replace(spoilt.with_nan(finding, notes, masked=True), location=notes.spoilt)
+        with trails.trail(trails.lines) as there:
+            again(logits.clone())
+        condition = trails.branching(here, there)
+        return replace(finding, location=condition, cause=advice.cause("way", self.code)) if condition else finding
 
 
 def masks(subject: Subject, logits: torch.Tensor) -> Iterator[torch.Tensor]:

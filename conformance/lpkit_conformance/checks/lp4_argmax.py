@@ -59,10 +59,9 @@ class LP401(ContractCheck):
         if _declines_greedy(subject):
             return "declines greedy requests, so it may change the argmax"
         tried = 0
-        for label, rows in {**adversarial(logits), **contested(logits, again)}.items():
+        for label, rows in hard(logits, again).items():
             result = again(rows.clone())
-            wrong = result.gather(1, rows.argmax(1, keepdim=True)) != result.amax(1, keepdim=True)
-            wrong |= caught_up(rows, result)
+            wrong = _lost(rows, result) | caught_up(rows, result)
             tried += rows.shape[0]
             if bool(wrong.any()):
                 row = compare.first_row(wrong)
@@ -171,8 +170,6 @@ class LP403(Check):
     code, name, hosts = "LP403", "runners-agree", ()
     requires = ("LP001", "LP101", "LP301", "LP201", "LP303", "LP113")
     needs_action = True
-    moves_best = False
-    """True once a row's best token was another one after the edit."""
 
     def run(self, subject: Subject) -> str | None:
         if subject.plugin.interfaces != {V1, V2}:
@@ -184,7 +181,7 @@ class LP403(Check):
             key, changed = "placeholders", changes.declaring_tokens(subject) if style == "adapter" else []
             if style == "portable":
                 key, changed = "no-prompt", [changes.without_prompts(subject, lines)]
-                if self.moves_best and _declines_greedy(subject):
+                if _declines_greedy(subject) and _moves_best(subject.having(host=V2)):
                     key, changed = "stage", [changes.having(subject, stage="logits")]
                     lines.append(findings.declaration(subject.plugin.cls, "stage"))
             if not changed or not all(map(self._agree, changed)):
@@ -227,7 +224,6 @@ class LP403(Check):
                     continue
                 compared += 1
                 before = subject.model.rows([(active.logits_key, position)]) / scale
-                self.moves_best |= bool(one[before.argmax()] < one.max())
                 found = compare.first_difference(before, one[None], other[None] / scale, exact_rows=False)
                 if found is None:
                     continue
@@ -257,6 +253,24 @@ class LP403(Check):
             cause, fix = "the rule depends on the temperature, and V1 has divided by it already", ""
         summary = f"request {request} gets different logits on V2 than on V1"
         return Failed(summary, where, f"{one:g} (V1)", f"{other:g} ({there})", cause=cause, fix=fix)
+
+
+def _moves_best(subject: Subject) -> bool:
+    """Return True if the best token of a row is another one after the edit."""
+    standing = stand.stand_after(subject, mixed_arrivals(5))
+    return any(
+        bool(_lost(rows, standing.again(rows.clone())).any()) for rows in hard(standing.logits, standing.again).values()
+    )
+
+
+def _lost(before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
+    """Return a bool ``[n, 1]``: the row's best token has no longer the largest logit."""
+    return after.gather(1, before.argmax(1, keepdim=True)) != after.amax(1, keepdim=True)
+
+
+def hard(logits: torch.Tensor, again: stand.Apply) -> dict[str, torch.Tensor]:
+    """Return rows in which the best token is easily another one after an edit."""
+    return {**adversarial(logits), **contested(logits, again)}
 
 
 def _undivided(subject: Subject) -> tuple[str, str]:

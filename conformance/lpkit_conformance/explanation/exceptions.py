@@ -13,11 +13,16 @@ from collections.abc import Iterable, Iterator
 from types import FrameType
 from typing import Any
 
+import torch
+
 from lpkit_conformance.explanation.advice import CAUSES, FIXES
 from lpkit_conformance.instruments.author_lines import is_authors, syntax_of
 
-MISCOUNTED = r"(?<!\bapply)(?<!\badd_request)(?<!\bupdate_state)\(\) takes 2 positional arguments but 3 "
-"""What a callable says of an argument too many, and no method that the engine calls."""
+MISCALLED = r"(\w+)\(\) (?:takes|got multiple values|missing \d+ required)"
+"""How Python says that a call has other arguments than the function."""
+
+BEYOND = r"index (\d+) is out of bounds for .* size (\d+)|mask \[(\d+)\] .* indexed tensor \[(\d+)"
+"""How torch says that an index, or the length of a mask, is not one of a dimension."""
 
 MOST_VALUES = 3
 """Variables of a line that a cause names."""
@@ -29,18 +34,20 @@ def read(kind: str, text: str, error: BaseException | None = None) -> tuple[str,
     What is not known is empty.
     """
     line, values = "", _values(error) if error is not None else ""
+    index = size = 0
     if error is not None and (line := _prompt_first(error)):
         kind = "prompt first"
     elif "assign a NoneType" in text:
         kind = "returned None"
-    elif kind == "TypeError" and re.search(MISCOUNTED, text):
-        kind = "three counted"
+    elif (called := miscalled(kind, text, error)) and called != "__init__":
+        kind = "signature" if called in ("apply", "add_request", "update_state") else "three counted"
     elif kind in ("AttributeError", "TypeError") and "NoneType" in text:
         kind = "None"
     elif kind == "IndexError" and error is not None and (before := _beyond(error)) is not None:
         kind, line = "one beyond", before
-    elif (found := re.search(r"index (\d+) is out of bounds for .* size (\d+)", text)) and found[1] == found[2]:
-        kind = "one beyond"
+    elif found := re.search(BEYOND, text):
+        index, size = (int(number) for number in found.groups() if number)
+        kind = _not_in_logits(error, index, size, found[3]) or ("one beyond" if index == size else kind)
     elif error is not None and (found := re.search(r"tensor a \((\d+)\) must match .*tensor b \((\d+)\)", text)):
         kind = "a value per row" if _values_per_row(error, {int(found[1]), int(found[2])}) else kind
     elif re.search(r"'\w*Config' object has no attribute", text):
@@ -49,8 +56,35 @@ def read(kind: str, text: str, error: BaseException | None = None) -> tuple[str,
         kind = "missing attribute"
     if kind == "None" and values.endswith(" is None"):
         kind = "this None"
-    causes = "" if kind == "prompt first" else values, CAUSES["exception"].get(kind, "")
+    causes = "" if kind == "prompt first" else values, CAUSES["exception"].get(kind, "").format(index=index, size=size)
     return "; ".join(filter(None, causes)), FIXES["exception"].get(kind, ""), line
+
+
+def miscalled(kind: str, text: str, error: BaseException | None) -> str:
+    """Return the name of a function that the engine called with other arguments than it takes; else an empty text."""
+    found = re.search(MISCALLED, text) if kind == "TypeError" else None
+    return found[1] if found and (error is None or not any(_author_frames(error))) else ""
+
+
+def _not_in_logits(error: BaseException | None, index: int, size: int, mask: str | None) -> str:
+    """Return the kind of an index that meets the rows or the vocabulary of the author's logits; else an empty text."""
+    for frame, _ in _author_frames(error) if error else ():
+        for name, value in frame.f_locals.items():
+            shape = tuple(getattr(value, "shape", ())) if "logits" in name else ()
+            if shape[:-1] == (size,):
+                return "mask beyond rows" if mask else "slot as row" if index in _slots(frame) else "no row"
+            if shape[-1:] == (size,) and not mask:
+                return "no token"
+    return ""
+
+
+def _slots(frame: FrameType) -> list[int]:
+    """Return the slots of a call's rows, which its context or its ``rows`` tells."""
+    for value in frame.f_locals.values():
+        for name in ("expanded_idx_mapping", "slots"):
+            if isinstance(slots := getattr(value, name, None), torch.Tensor):
+                return [int(slot) for slot in slots]
+    return []
 
 
 def _author_frames(error: BaseException) -> Iterator[tuple[FrameType, int]]:
@@ -99,13 +133,18 @@ def _beyond(error: BaseException) -> str | None:
     with contextlib.suppress(Exception):  # as above
         frame, number = next(_author_frames(error))
         file, first = frame.f_code.co_filename, frame.f_code.co_firstlineno
-        for _, at, held, index in _looked_up(ast.walk(parsed(file, number)), frame):
+        for name, at, held, index in _looked_up(ast.walk(parsed(file, number)), frame):
             if isinstance(held, list | tuple) and index == len(held):
                 tests = [
                     node.lineno
                     for node in ast.walk(syntax_of(file))
                     if isinstance(node, ast.If) and first <= node.lineno < number and at in ast.unparse(node.test)
                     if number <= (node.end_lineno or 0) or isinstance(node.body[-1], ast.Return | ast.Continue)
+                ]
+                tests = tests or [
+                    node.lineno  # of a property or a method that the condition asks
+                    for node in ast.walk(syntax_of(file))
+                    if isinstance(node, ast.Compare) and {at, f"len({name})"} <= set(map(ast.unparse, ast.walk(node)))
                 ]
                 return f"{file}:{max(tests)}" if tests else ""
     return None

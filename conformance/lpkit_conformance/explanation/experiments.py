@@ -41,6 +41,7 @@ from lpkit_conformance.explanation.findings import (
     line_of_moves,
     makes_one,
     method_location,
+    number_read,
     read_by_row,
     reading_line,
     style_of,
@@ -393,6 +394,16 @@ EXPERIMENTS: Final = (
         fix="company",
         applies=lambda case: case.mixes and users_at_once(case.ops),
         change=lambda case: case.doing(with_equal_arguments(case.ops, case.request)),
+    ),
+    Experiment(
+        cause="number",
+        applies=lambda case: not case.culprit and case.mixes and not case.hazards & CHANGES,
+        change=lambda case: [
+            first
+            for op in users_at_once(case.ops)
+            for first in case.judging(op.request, exchanged(case.ops, op.request, 0) or case.ops)
+        ],
+        blames=lambda case: ("", number_read(case.apart.line) if case.apart else ""),
     ),
     Experiment(
         cause="same-object",

@@ -270,6 +270,16 @@ def callable_of(subject: Subject) -> tuple[Any, str]:
     return made, ""
 
 
+NUMBERS = re.compile(r"\b(?:rows|request)\.(?:slots?|index)\b|\b(?:\w+\.)?\w*idx_mapping\b|\breq_idx\b")
+"""Usual names of the number of a row or a slot."""
+
+
+def number_read(line: str) -> str:
+    """Return the number of a row or slot that the line ``file:line`` reads; empty if it has no usual name."""
+    found = NUMBERS.search(advice.text_at(line))
+    return found[0] if found else ""
+
+
 def makes_one(subject: Subject) -> bool:
     """Return True if two requests with equal arguments get the same object as their callable."""
     with contextlib.suppress(Exception):  # whatever the plugin raises: a cause is being looked for

@@ -55,6 +55,11 @@ def texts(frame: FrameType, returned: dict[str, Any]) -> Values:
     return _texts(values), _texts(given)
 
 
+def lines(frame: FrameType, returned: dict[str, Any]) -> Values:
+    """Return no values: the lines are compared."""
+    return {}, {}
+
+
 @contextmanager
 def trail(noted: Callable[[FrameType, dict[str, Any]], Values | None] = texts) -> Iterator[list[Seen]]:
     """Follow the author's lines; yield the list that gets the events, without those that ``noted`` has no values of."""
@@ -92,6 +97,12 @@ def parting(here: list[Seen], there: list[Seen]) -> tuple[str, str]:
         return names[0], definition(line.file, names[0]) or f"{line.file}:{line.line}"
     place = f"{line.file}:{line.line}"
     return "" if returned else set_by(place), place
+
+
+def branching(here: list[Seen], there: list[Seen]) -> str:
+    """Return ``file:line`` of the last line before two runs take different ways; empty if they take one."""
+    ways = zip(here, here[1:], there[1:], strict=False)
+    return next((f"{last.file}:{last.line}" for last, one, other in ways if one[:3] != other[:3]), "")
 
 
 def set_by(place: str) -> str:

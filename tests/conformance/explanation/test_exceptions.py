@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from lpkit_conformance.explanation.advice import text_at
 from lpkit_conformance.explanation.exceptions import read
 
 
@@ -56,7 +57,7 @@ def too_many(row: torch.Tensor, k: int) -> torch.Tensor:
             lambda: far_beyond([5, 6]),
             "`tokens` has 2 entries, and `len(tokens) + 3` is 5; an index lies beyond the end",
         ),
-        (lambda: at_the_end(torch.zeros(2, 8)), "the index is the size"),
+        (lambda: at_the_end(torch.zeros(2, 8)), "8 is no token id"),
         (lambda: lost_dimension(torch.zeros(2, 8)), "one value for each row meets the vocabulary"),
         (lambda: two_vocabularies(torch.zeros(2, 8)), ""),
         (lambda: without_entry({1: 0.5}, 2), "`values` has no entry 2; the line looks up what is not there"),
@@ -70,6 +71,54 @@ def test_an_exceptions_cause_names_what_the_line_found(call: Callable[[], Any], 
     assert bool(line) is ("output_ids" in cause or "step" in cause)  # of the condition that let the index through
     assert found.startswith(cause)
     assert bool(found) is bool(cause)
+
+
+class Context:
+    expanded_idx_mapping = torch.tensor([7, 3])
+
+
+def by_slot(logits: torch.Tensor, ctx: Any = None) -> torch.Tensor:
+    return logits[torch.tensor([7])]
+
+
+def masked_by_slot(logits: torch.Tensor) -> torch.Tensor:
+    return logits[torch.ones(9, dtype=torch.bool)]
+
+
+@pytest.mark.parametrize(
+    ("call", "cause", "fix"),
+    [
+        (lambda: by_slot(torch.zeros(2, 8), Context()), "7 is the number of a slot", "index the logits by rows"),
+        (lambda: by_slot(torch.zeros(2, 8)), "the logits have 2 rows, one for each", "index the logits by rows"),
+        (lambda: masked_by_slot(torch.zeros(2, 8)), "the mask has 9 entries", "index the logits by rows"),
+        (lambda: at_the_end(torch.zeros(2, 8)), "8 is no token id of the model", "leave out the ids"),
+        (lambda: by_slot(torch.zeros(5)), "7 is no token id of the model", "leave out the ids"),
+    ],
+)
+def test_an_index_is_told_apart_by_what_it_meets(call: Callable[[], Any], cause: str, fix: str) -> None:
+    with pytest.raises((IndexError, RuntimeError)) as raised:
+        call()
+    causes, fixes, _ = read(raised.type.__name__, str(raised.value), raised.value)
+    assert cause in causes
+    assert fixes.startswith(fix)
+
+
+def test_a_condition_in_a_property_lets_the_index_through() -> None:
+    class Plan:
+        def __init__(self) -> None:
+            self.tokens, self.output = [5], [6]
+
+        @property
+        def finished(self) -> bool:
+            return len(self.output) > len(self.tokens)
+
+        def due(self) -> int:
+            return -1 if self.finished else self.tokens[len(self.output)]
+
+    with pytest.raises(IndexError) as raised:
+        Plan().due()
+    line = read("IndexError", str(raised.value), raised.value)[2]
+    assert "len(self.output) > len(self.tokens)" in text_at(line)
 
 
 def test_a_callable_with_three_parameters_is_told_how_vllm_counts() -> None:

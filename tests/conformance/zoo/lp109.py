@@ -25,7 +25,7 @@ class LooksEveryRowUp(Bias):
         return logits
 
 
-@defect("LP109", "takes no context", cause="a call has other arguments")
+@defect("LP109", "takes no context", cause="the engine passes other arguments", fix="take what the engine passes")
 class TakesNoContext(Boost):
     def apply(self, logits: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
         return logits
@@ -35,6 +35,19 @@ class TakesNoContext(Boost):
 class MisspelledField(Boost):
     def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
         logits[:, 5] += self.values[ctx.expanded_index_mapping]  # type: ignore[attr-defined]
+        return logits
+
+
+@defect(
+    "LP109",
+    "takes the slots of its requests for their rows",
+    cause="is the number of a slot",
+    fix="index the logits by rows",
+)
+class SlotsForRows(Boost):
+    def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
+        for slot in ctx.idx_mapping.tolist():
+            logits[slot, 5] += self.values[slot]
         return logits
 
 

@@ -31,6 +31,16 @@ class ByPrefix(Bias):
         return state if state is None or not prompt else self.known.setdefault(tuple(prompt[:2]), state)
 
 
+@defect("LP201", "draws its tokens by the number of the slot", line="mix(rows.slots", advice="number")
+class DrawsBySlot(Dense):
+    history = "length"
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        seeds = lpkit.rng.mix(rows.slots, rows.total_len).unsqueeze(1)
+        chosen = lpkit.rng.uniform(seeds, torch.arange(logits.shape[1], device=logits.device)) < 0.5
+        return logits + chosen * self.amount[rows].unsqueeze(1)
+
+
 @defect("LP201", "when all of several users ask for the same, the whole batch gets it")
 class OneForAll(Bias):
     def apply(self, logits: torch.Tensor) -> torch.Tensor:

@@ -13,7 +13,7 @@ from zoo.correct.v2 import V2MinP
 from zoo.registry import defect, sound
 
 
-@defect("LP310", "returns early if anything is masked")
+@defect("LP310", "returns early if anything is masked", line="return logits if bool", cause="answered otherwise")
 class OffForMasks(Bias):
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         return logits if bool((logits == -INF).any()) else super().apply(logits)
@@ -31,6 +31,15 @@ class DenseWithoutMasks(Dense):
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
         masked = torch.isneginf(logits).any(1, keepdim=True)
         return torch.where(masked, logits, super().process(logits.clone(), rows))
+
+
+@defect(
+    "LP310", "the deviation of a row with a masked token is NaN", line="logits.std(", cause="has come into `logits.std"
+)
+class SpreadOfMasked(Dense):
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        least = logits.amax(1, keepdim=True) - logits.std(1, keepdim=True) * self.amount[rows].unsqueeze(1).abs()
+        return logits.masked_fill_(logits < least, -INF)
 
 
 @sound("leaves masked tokens alone, and no others")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import lpkit
 import torch
 
-from zoo.arguments import INF, MIN_P
+from zoo.arguments import INF, MIN_P, REPETITION
 from zoo.bases import Dense
-from zoo.correct.portable import PortableMinP
+from zoo.correct.portable import PortableMinP, PortableRepetition
 from zoo.registry import defect
 
 
@@ -53,6 +53,20 @@ class CopiesThePrompt(Dense):
         ids = self.ids[rows]
         chosen = torch.zeros_like(logits).scatter_add_(1, ids.clamp(min=0), (ids >= 0).to(logits.dtype))
         return logits.add_(self.amount[rows].unsqueeze(1) * chosen)
+
+
+@defect(
+    "LP403",
+    "lowers the tokens of the text, which are seldom the best, at the stage of samplers",
+    case=REPETITION,
+    line='stage = "sampling"',
+    advice="stage",
+)
+class LowersAtTheEnd(PortableRepetition):
+    stage = "sampling"
+
+    def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
+        logits[rows.tokens] = logits[rows.tokens] - self.penalty[rows].unsqueeze(1)
 
 
 @defect(
