@@ -112,14 +112,14 @@ class LP112(Check):
         for served in odd_arguments.odd_served(subject):
             tried += bool(served.rows)
             if served.disturbed:
-                raise _disturbed(served, f"with {served.argument} in the batch")
+                raise _disturbed(subject, served, f"with {served.argument} in the batch")
         if not tried:
             raise Skipped("validate_params accepted none of the odd values")
         return f"{tried} odd values accepted"
 
 
-def _disturbed(served: odd_arguments.Served, when: str) -> Failed:
-    how = "switched-off" if served.difference == "lost" else "reached"
+def _disturbed(subject: Subject, served: odd_arguments.Served, when: str) -> Failed:
+    how = "switched-off" if served.difference == "lost" and findings.catches(subject.plugin.cls) else "reached"
     return Failed(
         f"{when}, {served.disturbed} gets different logits than alone",
         {"argument": served.argument},
@@ -256,7 +256,7 @@ class LP114(Check):
                 where = {**finding.where, "argument": served.argument}
                 raise Failed(replace(finding, summary=summary, where=where, cause="", fix="")) from served.error
             if served.disturbed:
-                raise _disturbed(served, f"{though}, with it in the batch")
+                raise _disturbed(subject, served, f"{though}, with it in the batch")
         if not refused:
             raise Skipped("validate_params refuses none of the odd values")
         return f"{len(refused)} refused values"

@@ -161,6 +161,11 @@ def _parts_of(cls: type) -> Iterator[tuple[str, ast.stmt]]:
         yield from ((file, part) for node in classes if node.name == base.__name__ for part in node.body)
 
 
+def catches(cls: type) -> bool:
+    """Return True if a method of the author's catches exceptions."""
+    return any(isinstance(node, ast.Try) for _, part in _parts_of(cls) for node in ast.walk(part))
+
+
 def reading_line(cls: type, attribute: str, but: str | None = "__init__") -> tuple[str, str]:
     """Return ``file:line`` of the first line that reads an attribute of an object, and what this line sets, or else
     what it reads; empty if none does. ``but``: the method whose lines do not count."""

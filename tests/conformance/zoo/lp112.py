@@ -42,3 +42,16 @@ class SwitchesOff(CatchesOne):
 
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         return logits if self.off else super().apply(logits)
+
+
+@defect("LP112", "a bias of 0 switches the rule off for everyone", cause="reaches another request's row")
+class OffByZero(ByHand):
+    off = False
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        state = self.read(params)
+        self.off |= state is not None and state[1] == 0
+        return state
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        return logits if self.off else super().apply(logits)
