@@ -40,8 +40,8 @@ class LP221(Check):
     the second of two ranks, which must make the edits of the first. In a vocabulary beyond 65,536 tokens, the plugin
     edits the same token's logit as in a small one. The token is named by an argument, is in the prompt, or is the last
     output. The engine's token lists stay unchanged at any length. A step that lpkit can record, also one of a document,
-    is repeated without the plugin's Python, as on a GPU, with torch's operations in place of the kernels. The result
-    says why a step cannot be recorded.
+    is repeated without the plugin's Python, as on a GPU, with torch's operations in place of the kernels, while
+    requests come and go and columns move. The result says why a step cannot be recorded.
 
     Why: buffers of 1,024 tokens, masks of whole words of 32 bits, and ``int(eos_token_id)`` work with most models, and
     stop the engine with the next. Half precision cannot hold ids from 2,049 on. A rank that edits nothing samples
@@ -116,15 +116,14 @@ def _compare(there: Subject, peers: Subject) -> None:
     everyone = tuple(dict.fromkeys((*world.variants, *there.others)))
     variants = everyone if len(world.variants) > 1 else ()
 
-    def served(most_asked: int) -> tuple[Seen, list[Seen]]:
+    def served(most_asked: int) -> tuple[list[Seen], list[Seen]]:
         together = run(there, [_request(there, variant, most_asked) for variant in everyone])
-        return together, [run(peers, [_request(there, variant, most_asked)]) for variant in variants]
+        return together, [run(peers, [_request(there, variant, most_asked)])[0] for variant in variants]
 
     together, alone = stand.allowed(there, served)
-    for row, variant in enumerate(variants):
-        for step in range(world.steps):
-            before, after = together[step]
-            found = compare.first_difference(before[row : row + 1], alone[row][step][1], after[row : row + 1])
+    for variant, rows, own in zip(variants, together, alone, strict=False):
+        for (row, before, after), (_, _, expected) in zip(rows, own, strict=False):
+            found = compare.first_difference(before, expected, after)
             if found is not None:
                 case = None if variant is None else there.cases[variant % len(there.cases)]
                 use = f"with {case.text}" if case else "without the plugin"
@@ -142,21 +141,34 @@ DIFFERENT = 300
 REPEATED = 1500
 """Times that the longest outputs repeat one token at their end, as a model in a loop does."""
 
-Seen: TypeAlias = "list[tuple[torch.Tensor, torch.Tensor]]"
-"""Logits before and after each step."""
+SEATS = 3
+"""Requests at a time, where they come and go."""
+
+Seen: TypeAlias = "list[tuple[int, torch.Tensor, torch.Tensor]]"
+"""In each step the number of a request's row, and the row ``[1, vocab]`` before and after."""
 
 
-def run(subject: Subject, requests: Sequence[runtime.Request]) -> Seen:
-    """The logits before and after each step; requests in the order of their rows."""
-    with recorded_steps.recording() if subject.setup.world.recorded else nullcontext():
-        driver = parts.drive(subject, max(len(subject.setup.world.variants), len(requests)))
-        seen = []
-        for step in range(subject.setup.world.steps):
-            with driver.watched(engine_data.leaving_lists(subject, lambda: requests, subject.setup.world.name)):
-                driver.begin(entering=() if step else requests)
-                seen.append(stand.stepped(subject, driver, requests))
-            stand.continued(subject, driver, requests, seen[-1][1])
-    return seen
+def run(subject: Subject, requests: Sequence[runtime.Request]) -> list[Seen]:
+    """Return what each request sees. Where steps are recorded, a request comes in each step, into a row and a slot that
+    others have left; elsewhere all come at once."""
+    world, batch = subject.setup.world, list[runtime.Request]()
+    arrivals = [[request] for request in requests] if world.recorded else [[*requests]]
+    seats = SEATS if world.recorded else max(len(world.variants), len(requests))
+    seen: dict[str, Seen] = {request.request_id: [] for request in requests}
+    with recorded_steps.recording() if world.recorded else nullcontext():
+        driver = parts.drive(subject, seats)
+        for step in range(len(arrivals) + world.steps - 1):
+            entering = arrivals[step] if step < len(arrivals) else []
+            taken = slice(step % seats, step % seats + len(entering))
+            leaving = [request.request_id for request in batch[taken]]
+            batch[taken] = entering
+            with driver.watched(engine_data.leaving_lists(subject, lambda: batch, world.name)):
+                driver.begin(leaving, entering)
+                before, after = stand.stepped(subject, driver, batch)
+            for row, request in enumerate(batch):
+                seen[request.request_id].append((row, before[row : row + 1], after[row : row + 1]))
+            stand.continued(subject, driver, batch, after)
+    return [*seen.values()]
 
 
 def _request(subject: Subject, variant: int | None, most_asked: int) -> runtime.Request:

@@ -1,6 +1,7 @@
 """Recorded steps on a CPU: plans repeat what the functions by slot compute, by torch's operations instead of Triton's.
 
-All else is as on a GPU: what is recorded, which columns a plan holds, which addresses move, how new tokens are sent.
+All else is as on a GPU: what is recorded, which columns a plan holds, how columns and new tokens are sent, which
+addresses move.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from unittest import mock
 
 import torch
 from lpkit import kernels
+from lpkit.columns.memory import Arena
 from lpkit.history.reading import History
 from lpkit.history.rows import HistoryUse, Rows, SparseLogits
 from lpkit.kernels.launching import launch
@@ -27,8 +29,25 @@ from lpkit.rules.when import CONDITION, Conditional
 def recording() -> Iterator[None]:
     """Make processors whose steps are repeated by slot, on the CPU."""
     kernels_by_slot = SimpleNamespace(prepare=lambda *_: functions(), prepare_few=lambda *_: functions())
-    with mock.patch("lpkit.portable.processor.fused", kernels_by_slot):
+    with (
+        mock.patch("lpkit.portable.processor.fused", kernels_by_slot),
+        mock.patch("lpkit.portable.admission.Arena", _ArenaApart),
+        mock.patch("lpkit.columns.buffer.sent", lambda values, _: values.clone()),
+    ):
         yield
+
+
+class _ArenaApart(Arena):
+    """Columns that are read in other memory than they are written in, which moves with every third change."""
+
+    def lay_out(self) -> None:
+        self._on_host = False
+        super().lay_out()
+
+    def flush(self) -> None:
+        if self.changed and self.version % 3 == 2:
+            self.lay_out()
+        super().flush()
 
 
 @cache

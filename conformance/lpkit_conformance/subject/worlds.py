@@ -26,7 +26,7 @@ class World:
             same engine, with the request alone.
         names_ids: True if the vocabulary is so large that half precision cannot hold its ids: the tokens that a
             request names or holds are compared with those of a small vocabulary, not the requests with each other.
-        recorded: True if steps that lpkit can record are repeated without the plugin's Python.
+        recorded: True if steps that lpkit can record are repeated without the plugin's Python; requests come and go.
         may_refuse: True if the constructor may refuse the configuration with a ``ValueError``.
         fix: advice for a plugin that fails in it; empty where the check gives the advice.
     """
@@ -99,6 +99,7 @@ DRAFTING = World(
 
 RECORDED = World(
     "steps that are repeated without the plugin's Python, as on a GPU",
+    variants=(0, 1, 2, None, 3),
     recorded=True,
     peer="in its own Python",
     fix="let the step depend on columns, rows and logits alone; if it does, report this: `lpkit` recorded it wrongly",

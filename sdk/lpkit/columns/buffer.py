@@ -53,7 +53,7 @@ class Table:
         """Send the rows that changed."""
         changed = sorted(self._changed)
         self._changed.clear()
-        if not changed or self._device_type.type == "cpu":
+        if not changed or self.device.data_ptr() == self.host.ctypes.data:
             return
         rows, block = torch.tensor(changed), torch.from_numpy(self.host[changed])
         self.device.index_copy_(0, sent(rows, self._device_type), sent(block, self._device_type))

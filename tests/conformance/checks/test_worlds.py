@@ -13,7 +13,7 @@ from lpkit.portable.by_slot import BySlot
 from lpkit.rules.chain import Rules
 from lpkit_conformance.instruments import recorded_steps
 from lpkit_conformance.testing import compute_check
-from recording_defects import nobody_is_asked_for
+from recording_defects import DEFECTS, Far
 from zoo.correct.v1 import V1Base
 
 
@@ -64,19 +64,12 @@ def test_a_small_vocabulary_has_as_many_different_outputs_as_tokens() -> None:
     assert result.status == "passed", result.message
 
 
-class Far(lpkit.LogitsProcessor):
-    class Params(lpkit.Params):
-        far: float
-
-    far = lpkit.column(torch.float32)
-
-    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
-        return kernels.mask_far_below_top_(logits, self.far[rows].unsqueeze(1))
-
-
 class InPython(Far):
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
         return kernels.mask_far_below_top_(logits, self.far[rows].unsqueeze(1) * 2)
+
+
+DIFFERS = "different logits than in its own Python"
 
 
 @pytest.mark.parametrize("host", ["v1", "v2"])
@@ -89,7 +82,7 @@ def test_a_recorded_step_is_judged_too_and_a_step_in_python_says_why(host: str) 
 
 
 def columns_stay_at_home(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(BySlot, "_record", lambda self: [("mask_far_below_top_", (torch.ones(99, 1), None), False)])
+    patch.setattr(BySlot, "_record", lambda self: [("mask_far_below_top_", (torch.ones(99, 1), None))])
 
 
 def conditions_are_not_asked(patch: pytest.MonkeyPatch) -> None:
@@ -112,12 +105,14 @@ def test_the_steps_of_documents_are_repeated_and_judged(
     case = {"extra_args": {"rules": DOCUMENT}, "output_token_ids": [5, 2]}
     result = compute_check("LP221", Rules, case=case, host=host)
     assert result.status == ("failed" if defect else "passed"), result.message
-    assert ("without the plugin's Python" in result.message) is bool(defect)
+    assert (DIFFERS in result.message) is bool(defect)
 
 
-@pytest.mark.parametrize("defect", [nobody_is_asked_for, columns_stay_at_home])
-def test_a_recorded_step_that_differs_is_found(defect: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("defect", [*DEFECTS, columns_stay_at_home])
+@pytest.mark.parametrize("host", ["v1", "v2"])
+def test_a_recorded_step_that_differs_is_found(host: str, defect: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     defect(monkeypatch)
-    result = compute_check("LP221", Far, case={"extra_args": {"far": 2.0}})
+    cases = [{"extra_args": {"far": 2.0, **ids}} for ids in ({}, {"ids": [1]})]
+    result = compute_check("LP221", Far, case=cases[0], others=cases[1:], host=host)
     assert result.status == "failed"
-    assert "without the plugin's Python" in result.message
+    assert DIFFERS in result.message

@@ -5,50 +5,25 @@ Torch's operations take the kernels' place, and columns lie in memory of their o
 
 from __future__ import annotations
 
-from functools import cache
+from contextlib import nullcontext
 from typing import Any
 
 import lpkit
 import pytest
 import torch
-from lpkit import kernels
-from lpkit.columns.memory import Arena
 from lpkit.history.reading import SHORTEST
-from lpkit.kernels.launching import LaunchPlan
-from lpkit.portable import by_slot
-from lpkit.portable.by_slot import BySlot
 from lpkit.rules.no_repeat_ngram import NoRepeatNgram
 from lpkit.runtime import make_config
 from lpkit.sampling_params import SamplingParams
 from lpkit_conformance.instruments.recorded_steps import recording
-from recording_defects import nobody_is_asked_for
+from recording_defects import DEFECTS, Far
 
-CPU, VOCAB = torch.device("cpu"), 16
-
-
-class Far(lpkit.LogitsProcessor):
-    class Params(lpkit.Params):
-        far: float
-        ids: tuple[int, ...] = ()
-
-    far = lpkit.column(torch.float32)
-    ids = lpkit.ragged(torch.int64)  # grows, and moves the memory of all columns
-
-    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
-        if self.ids.used:
-            kernels.mask_far_below_top_(logits, self.far[rows].unsqueeze(1), rows.temperature)
-        return kernels.mask_far_below_top_(logits, self.far[rows].unsqueeze(1))
+CPU, VOCAB = torch.device("cpu"), 64
 
 
 def made(repeated: bool) -> Far:
-    if not repeated:
+    with recording() if repeated else nullcontext():
         return Far(make_config(max_num_seqs=4, vocab_size=VOCAB), CPU, False)
-    with recording():
-        processor = Far(make_config(max_num_seqs=4, vocab_size=VOCAB), CPU, False)
-    processor._admission.arena._on_host = False
-    processor._admission.arena.lay_out()
-    processor._admission.flush()
-    return processor
 
 
 def request(row: int, **args: Any) -> tuple[int, SamplingParams, list[int], list[int]]:
@@ -98,28 +73,6 @@ def test_plans_end_with_the_memory_of_the_histories() -> None:
         output.append(1)
     assert processor._by_slot is not None
     assert len(processor._by_slot._plans) == 1
-
-
-def same_addresses(patch: pytest.MonkeyPatch) -> None:
-    run, first = LaunchPlan.run, {}  # type: ignore[var-annotated]
-    patch.setattr(LaunchPlan, "run", lambda self, *given: run(self, *first.setdefault(id(self), given)))
-
-
-def plans_live_on(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(by_slot, "memory_of", lambda column: ())
-
-
-def only_new_memory_is_sent(patch: pytest.MonkeyPatch) -> None:
-    """Neither values nor who is admitted."""
-    send = Arena._send
-    patch.setattr(Arena, "_send", lambda self: send(self) if self._moved else None)
-
-
-def a_branch_stays_recorded(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(BySlot, "_record", cache(BySlot._record))
-
-
-DEFECTS = [same_addresses, plans_live_on, only_new_memory_is_sent, a_branch_stays_recorded, nobody_is_asked_for]
 
 
 @pytest.mark.parametrize("defect", DEFECTS)
