@@ -86,7 +86,8 @@ class StandIn:
 
     def __getattr__(self, name: str) -> Any:
         if name not in _METHODS:
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            method = callable(getattr(torch.Tensor, name, None))
+            raise NotRecordableError(f"it calls `{name}` on a tensor" if method else f"it reads `{name}` of a tensor")
         return partial(Computed, name, self)
 
     def _refuse(self, *_: Any) -> Any:
@@ -171,6 +172,9 @@ class StandInRows:
         if history != "none":
             self.prompt_len, self.total_len = Computed("prompt_len"), Computed("total_len")
             self.output_len = self.total_len - self.prompt_len
+
+    def __getattr__(self, name: str) -> Any:
+        raise NotRecordableError(f"it reads `rows.{name}`")
 
 
 class Recorder(StandIn):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
@@ -106,6 +107,12 @@ class Declines(Far):
 class OtherKernel(Far):
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
         return kernels.mask_below_(logits, self.far[rows].unsqueeze(1))
+
+
+class Plain(Far):
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        floor = logits.amax(-1, keepdim=True) - self.far[rows].unsqueeze(1)
+        return logits.masked_fill_(logits < floor, -math.inf)
 
 
 class Sparse(Base):
@@ -286,14 +293,15 @@ def test_calls_of_kernels_with_columns_are_recorded(cls: type[lpkit.LogitsProces
         (Counts, "it is no plain function, or uses super() or names around it"),
         (Appends, "it uses SEEN"),
         (Prints, "it uses print"),
-        (Branches, "it does what cannot be recorded ('StandInRows' object has no attribute 'n')"),
+        (Branches, "it reads `rows.n`"),
         (Computes, "it does what cannot be recorded (unsupported operand type(s) for *: 'OfSlots' and 'float')"),
         (Remembers, "it reads factor, which is no column"),
         (ByTemperature, "it does what cannot be recorded ('>' not supported between instances of 'OfSlots' and 'int')"),
+        (Plain, "it calls `amax` on a tensor"),
         (Declines, "it does not return the logits of a kernel"),
-        (OtherKernel, "it does what cannot be recorded ('Recorder' object has no attribute 'device')"),
+        (OtherKernel, "it reads `device` of a tensor"),
         (BiasesTwice, "it calls write in a way that no kernel by slot knows"),
-        (BiasesIfLong, "it does what cannot be recorded ('Computed' object has no attribute 'shape')"),
+        (BiasesIfLong, "it reads `shape` of a tensor"),
         (BiasesIfAny, "it looks at the values of a tensor"),
         (CitesInTurn, "it calls write in a way that no kernel by slot knows"),
         (BansOthers, "it calls mask_ids_ in a way that no kernel by slot knows"),
