@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 from unittest import mock
 
-import lpkit
 from lpkit.portable import admission
 
 from lpkit_conformance.instruments.author_lines import location_of
@@ -17,18 +16,19 @@ from lpkit_conformance.instruments.author_lines import location_of
 
 @contextmanager
 def watched(anyones: bool = False) -> Iterator[list[BaseException]]:
-    """Collect the exceptions that made the SDK decline a request: of an author's line or of a column, or any."""
-    writes = lpkit.LogitsProcessor.admit.__code__
-    found: list[BaseException] = []
+    """Collect the exceptions that made the SDK decline a request.
 
-    def note(*_: Any, **__: Any) -> None:
+    ``anyones``: those of the SDK's own validation, too, which refuses a client's arguments.
+    """
+    errors: list[BaseException] = []
+
+    def note(*_: Any, validation: bool = False, **__: Any) -> None:
         error = sys.exc_info()[1]
-        frames = traceback.walk_tb(None if error is None else error.__traceback__)
-        if error is not None and (anyones or location_of(error) or any(frame.f_code is writes for frame, _ in frames)):
-            found.append(error)
+        if error is not None and (anyones or not validation or location_of(error)):
+            errors.append(error)
 
-    with mock.patch.multiple(admission.logger, exception=note, warning=note):
-        yield found
+    with mock.patch.multiple(admission.logger, exception=note, warning=partial(note, validation=True)):
+        yield errors
 
 
 @contextmanager

@@ -25,7 +25,6 @@ from lpkit_conformance.hosts.requests import ActiveRequest, make_active
 from lpkit_conformance.processes.pulse import GIVEN
 from lpkit_conformance.programs.generate import Arrive
 from lpkit_conformance.settings.cases import WatchedArgs, make_params
-from lpkit_conformance.subject.calls import calling
 from lpkit_conformance.subject.memo import fact
 from lpkit_conformance.subject.subject import Subject
 from lpkit_conformance.vllm_api.tokenizer import SPECIAL
@@ -329,34 +328,32 @@ class _Table:
                 served.changed = before
 
     def _serve(self, served: Served) -> None:
-        calling.given = GIVEN + served.argument
         try:
             with watched() as declined:
                 self._step_through(served)
             served.declined = next(iter(declined), None)
         except PluginError as error:
             served.error = error
-        finally:
-            calling.given = ""
         if served.error or served.disturbed:
             self._driver = None
 
     def _step_through(self, served: Served) -> None:
         odd = Request("odd", served.params, self._subject.model.prompt("odd", 5, 0), 10**6)
         fresh = [odd, self._new("g").request]
-        neighbour = self._requests[0] if self._driver else None
+        driver, entering, leaving = self._driver, fresh, [request.request_id for request in self._requests[1:]]
+        neighbour = self._requests[0] if driver else None
         most = min(self._subject.most_outputs(0) or STEPS * TOGETHER, STEPS * TOGETHER)
-        if self._driver is None or neighbour is None or len(neighbour.output_token_ids) + STEPS > most:
-            self._driver = drive(self._subject, 4)
+        if driver is None or neighbour is None or len(neighbour.output_token_ids) + STEPS > most:
+            driver = self._driver = drive(self._subject, 4)
             neighbour = self._new("n").request
-            self._driver.begin(entering=[neighbour, *fresh])
-        else:
-            self._driver.begin([request.request_id for request in self._requests[1:]], fresh)
+            entering, leaving = [neighbour, *fresh], []
+        driver.given = GIVEN + served.argument
+        driver.begin(leaving, entering)
         self._requests = [neighbour, *fresh]
         for step in range(STEPS):
             if step:
-                self._driver.begin()
-            self._step(self._driver, served, masked=step > 0)
+                driver.begin()
+            self._step(driver, served, masked=step > 0)
 
     def _step(self, driver: Driver, served: Served, masked: bool) -> None:
         subject, requests = self._subject, self._requests

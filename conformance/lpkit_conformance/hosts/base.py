@@ -38,6 +38,7 @@ class Driver(ABC):
 
     Attributes:
         invariant: True if the instance claims to keep the argmax and the engine asks for that claim.
+        given: text after a method's name if a call does not return.
     """
 
     asks_claim: ClassVar[bool] = False
@@ -48,6 +49,7 @@ class Driver(ABC):
 
     processor: Any
     invariant: bool = False
+    given: str = ""
     _watch: Watch = staticmethod(_unwatched)
 
     @abstractmethod
@@ -79,7 +81,7 @@ class Driver(ABC):
 
     def call(self, method: str, *args: Any) -> Any:
         """Call one method of the plugin as the engine does."""
-        with self._watch(method, args), calling(method, as_engine=True):
+        with self._watch(method, args), calling(method, True, self.given):
             return getattr(self.processor, method)(*args)
 
     @contextmanager

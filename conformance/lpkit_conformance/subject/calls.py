@@ -75,25 +75,24 @@ class calling:  # noqa: N801 - read as a word, like those of contextlib
 
     ``Blocked`` (a method that hung) and ``StandinError`` (a gap of the stand-in for vLLM) pass through.
 
-    ``as_engine``: run in inference mode, as the engine does for every method except the constructor.
+    Args:
+        as_engine: run in inference mode, as the engine does for every method except the constructor.
+        given: text after the method's name if the call does not return.
 
     Attributes:
         follow: traces every call while it is set.
-        given: what the plugin gets, to follow the method's name if the call does not return.
     """
 
     follow: ClassVar[Follow | None] = None
-    given: ClassVar[str] = ""
 
-    def __init__(self, method: str, as_engine: bool = False) -> None:
-        self._method, self._outer = method, ""
+    def __init__(self, method: str, as_engine: bool = False, given: str = "") -> None:
+        self._method, self._name, self._outer = method, method + given, ""
         self._mode = torch.inference_mode() if as_engine and not torch.is_inference_mode_enabled() else None
 
     def __enter__(self) -> None:
-        name = self._method + calling.given
-        if label := pulse.hung(name):
+        if label := pulse.hung(self._name):
             raise Blocked(label)
-        self._outer = pulse.call(name)
+        self._outer = pulse.call(self._name)
         if self._mode is not None:
             self._mode.__enter__()
         if calling.follow is not None:
