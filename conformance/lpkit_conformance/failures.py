@@ -117,8 +117,8 @@ def to_text(target: str, check: CheckResult) -> str:
     fields = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in {**head, **scenario}.items()]
     if program is not None:
         fields.append(f'  "program": {_program_text(program)}')
-    found = {"summary": finding.summary, **finding.where, "expected": finding.expected, "got": finding.got}
-    fields.append(f'  "found": {json.dumps(found)}')
+    result = {"summary": finding.summary, **finding.where, "expected": finding.expected, "got": finding.got}
+    fields.append(f'  "found": {json.dumps(result)}')
     return "{\n" + ",\n".join(fields) + "\n}\n"
 
 
@@ -206,11 +206,11 @@ def from_json(data: object) -> Failure:
     if missing:
         raise FailureFileError(f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing")
     code, host = data["check"], data["host"]
-    known = {check.code: check for check in all_checks()}
-    if code not in known:
-        raise FailureFileError(f"there is no check {code!r}", did_you_mean(code, known))
-    if host not in known[code].hosts:
-        runs = ", ".join(known[code].hosts) or "no host"
+    checks = {check.code: check for check in all_checks()}
+    if code not in checks:
+        raise FailureFileError(f"there is no check {code!r}", did_you_mean(code, checks))
+    if host not in checks[code].hosts:
+        runs = ", ".join(checks[code].hosts) or "no host"
         raise FailureFileError(f"{code} runs on {runs}, not on {host!r}")
     if "trace" in source:
         _check_trace(data, code, host)
@@ -219,13 +219,13 @@ def from_json(data: object) -> Failure:
     if data["max_num_seqs"] < 1:
         raise FailureFileError(f"max_num_seqs must be at least 1, not {data['max_num_seqs']}")
     trace = (data["trace"], data["pattern"]) if "trace" in source else None
-    told = {**data, "cases": [data["case"]], "hosts": [host], "select": [code], "trace": trace}
-    plan = decode(Plan, told)
+    fields = {**data, "cases": [data["case"]], "hosts": [host], "select": [code], "trace": trace}
+    plan = decode(Plan, fields)
     return Failure(data["target"], code, host, plan, data.get("repeats", True))
 
 
 def _check_trace(data: Mapping[str, Any], code: str, host: str) -> None:
-    known = traces.names(HOSTS[host].interface)
+    names = traces.names(HOSTS[host].interface)
     if "program" in data:
         raise FailureFileError("a failure has a program or a trace, not both")
     if not by_code()[code].replays:
@@ -234,8 +234,8 @@ def _check_trace(data: Mapping[str, Any], code: str, host: str) -> None:
     if data["pattern"] == RECORDED:
         traces.load(Path(data["trace"]))
         return
-    if data["trace"] not in known:
-        raise FailureFileError(f"there is no trace {data['trace']!r} for {host}", did_you_mean(data["trace"], known))
+    if data["trace"] not in names:
+        raise FailureFileError(f"there is no trace {data['trace']!r} for {host}", did_you_mean(data["trace"], names))
     if data["pattern"] not in PATTERNS:
         raise FailureFileError(f"there is no pattern {data['pattern']!r}", did_you_mean(data["pattern"], PATTERNS))
 
@@ -288,8 +288,8 @@ def rerun_on_engine(failure: Failure, limit: float | None = None) -> TargetResul
 
 def _at_home(failure: Failure) -> Plan:
     """Return the plan with what the project in the current folder gives its plugin."""
-    own, plan = _owner(failure.target), failure.plan
-    return replace(plan, environment=own.environment, model=own.model, tokenizer=own.tokenizer)
+    project, plan = _owner(failure.target), failure.plan
+    return replace(plan, environment=project.environment, model=project.model, tokenizer=project.tokenizer)
 
 
 def whereabouts(failure: Failure) -> tuple[str, list[str]]:
@@ -298,8 +298,8 @@ def whereabouts(failure: Failure) -> tuple[str, list[str]]:
     Raises:
         ProjectError: if the current folder's pyproject.toml cannot be used.
     """
-    own = _owner(failure.target)
-    return own.spec(failure.target), own.import_path
+    project = _owner(failure.target)
+    return project.spec(failure.target), project.import_path
 
 
 def _owner(target: str) -> Project:
@@ -313,8 +313,8 @@ def outcome(failure: Failure, result: TargetResult) -> Outcome:
     """State if the failure still occurs."""
     for check in result.checks:
         if (check.code, check.host) == (failure.code, failure.host) and not result.error:
-            found = OUTCOMES.get(check.status, "unknown")
-            return "silent" if found == "fixed" and not failure.repeats else found
+            known_outcome = OUTCOMES.get(check.status, "unknown")
+            return "silent" if known_outcome == "fixed" and not failure.repeats else known_outcome
     return "unknown"
 
 

@@ -107,7 +107,7 @@ def wanted(options: Options, failed: Sequence[str] = ()) -> list[type[Rule]]:
     matches = expression(options.expression) if options.expression else None
     # All checks of real engines are few.
     few = options.quick and options.engine == "reference" and not (select or matches)
-    found = [
+    selected = [
         check
         for check in all_checks(options.engine)
         if (not select or check.code.startswith(select))
@@ -116,11 +116,11 @@ def wanted(options: Options, failed: Sequence[str] = ()) -> list[type[Rule]]:
         and (not few or check.quick or check.code in failed)
         and (options.hosts is None or not check.hosts or not set(options.hosts).isdisjoint(check.hosts))
     ]
-    if not found:
+    if not selected:
         words = {word for check in all_checks(None) for word in (check.name, *check.name.split("-"))}
         remedy = did_you_mean(options.expression, words) if options.expression else ""
         raise UsageError("no check is left to run with these options", remedy or "see `lpkit check --list-checks`")
-    return found
+    return selected
 
 
 def run(
@@ -157,12 +157,12 @@ def run(
     if options.engine == TOGETHER:
         return Report(tuple(_pairs(jobs, options, progress_for, ahead)))
     failed = last_failures.load() if options.quick else {}
-    plans = [_narrowed(plan_for(options, own), options, failed.get(name, [])) for name, own in jobs]
+    plans = [_narrowed(plan_for(options, owning), options, failed.get(name, [])) for name, owning in jobs]
     if options.trace is not None:
         plans = [with_trace(plan, options, options.trace) for plan in plans]
     results = []
-    for (name, own), plan in zip(jobs, plans, strict=True):
-        results.append(_one(name, own, plan, options, progress_for(name), ahead))
+    for (name, owning), plan in zip(jobs, plans, strict=True):
+        results.append(_one(name, owning, plan, options, progress_for(name), ahead))
         ahead = None
     return Report(tuple(results))
 
@@ -185,15 +185,15 @@ def _pairs(
         raise UsageError("no check of two plugins is a quick one: omit --quick")
     if options.hosts and not set(options.hosts) & set(RUNNER_HOSTS):
         raise UsageError(f"--together runs on vLLM's runners: omit --host {','.join(options.hosts)}")
-    plans = [_narrowed(plan_for(options, own), options, []) for _, own in jobs]
+    plans = [_narrowed(plan_for(options, owning), options, []) for _, owning in jobs]
     for first, second in combinations(range(len(jobs)), 2):
-        (name, own), (other, others) = jobs[first], jobs[second]
+        (name, home), (other, other_home) = jobs[first], jobs[second]
         target = f"{name} + {other}"
-        path = list(dict.fromkeys([*own.import_path, *others.import_path]))
+        path = list(dict.fromkeys([*home.import_path, *other_home.import_path]))
         limit = options.limit or CALL_SECONDS
         progress = progress_for(target)
         result = check_target(
-            own.spec(name), plans[first], path, progress, limit, ahead, (others.spec(other), plans[second])
+            home.spec(name), plans[first], path, progress, limit, ahead, (other_home.spec(other), plans[second])
         )
         ahead = None
         settings = _settings(plans[first], result.judged_with)
@@ -201,7 +201,7 @@ def _pairs(
         result = replace(result, target=target, settings=settings)
         # What is announced for the plugin beside one other need not come beside the next.
         failed = {check.code for check in result.checks if check.status in ("failed", "advice")}
-        yield expect(result, [item for item in (*own.expected, *others.expected) if item.code in failed])
+        yield expect(result, [item for item in (*home.expected, *other_home.expected) if item.code in failed])
 
 
 def check_expected(project: Project) -> None:
@@ -291,21 +291,21 @@ def with_trace(plan: Plan, options: Options, path: Path) -> Plan:
 
 
 def _one(
-    name: str, own: Project, plan: Plan, options: Options, progress: Progress, ahead: Child | None
+    name: str, project: Project, plan: Plan, options: Options, progress: Progress, ahead: Child | None
 ) -> TargetResult:
-    spec, path = own.spec(name), own.import_path
+    spec, path = project.spec(name), project.import_path
     if options.engine == "vllm":
         from lpkit_conformance.engine import checking
 
         result = checking.check_target(spec, plan, path, progress, options.limit)
     else:
-        announced = [item.code for item in own.expected if not item.expired]
+        announced = [item.code for item in project.expected if not item.expired]
         limit = options.limit or CALL_SECONDS
         result = check_target(spec, plan, path, progress, limit, ahead, announced=announced)
     if options.release:
         result = replace(result, notes=(rules_of(options.release).note, *result.notes))
     result = replace(result, target=name, settings=_settings(plan, result.judged_with))
-    return expect(result, own.expected)
+    return expect(result, project.expected)
 
 
 def _settings(plan: Plan, judged_with: str) -> dict[str, Any]:

@@ -56,13 +56,13 @@ def changed() -> list[str]:
 
 def changed_lines(file: str) -> set[int]:
     """Return the lines of a file that differ from the last commit; none of a file that git does not know."""
-    found: set[int] = set()
+    numbers: set[int] = set()
     command = ["git", "diff", "-U0", "HEAD", "--", file]
     for line in subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines():
         if match := re.match(r"@@ \S+ \+(\d+)(?:,(\d+))? @@", line):
             first, count = int(match[1]), int(match[2] or 1)
-            found |= {*range(first, first + max(count, 1))}
-    return found
+            numbers |= {*range(first, first + max(count, 1))}
+    return numbers
 
 
 def distances(files: Iterable[str]) -> dict[str, int]:
@@ -122,7 +122,7 @@ def codes(files: Iterable[str]) -> set[str]:
             written = {number for number, line in enumerate(text.splitlines(), 1) if line}
             lines = changed_lines(file) & written
             whole = not lines or lines - set().union(*rules.values())
-            defined |= {code for code, own in rules.items() if whole or own & lines}
+            defined |= {code for code, lines_of_rule in rules.items() if whole or lines_of_rule & lines}
         if match := re.search(r"/zoo/(lp\d{3})\.py$|/examples/(LP\d{3})\.", file):
             defined.add((match[1] or match[2]).upper())
     return defined

@@ -107,12 +107,12 @@ def bench(
         limit=limit,
         budget=budget,
     )
-    found = benches.run(targets or (), options, tell_of=_tell)
-    _show(found, json_file, plot_file)
-    for target in found.targets:
+    measured = benches.run(targets or (), options, tell_of=_tell)
+    _show(measured, json_file, plot_file)
+    for target in measured.targets:
         if target.error:
             typer.echo(f"lpkit bench: {target.target}: {target.error}", err=True)
-    raise typer.Exit(found.exit_code)
+    raise typer.Exit(measured.exit_code)
 
 
 def _numbers(option: str, given: list[str] | None, names: dict[str, int]) -> tuple[int, ...]:

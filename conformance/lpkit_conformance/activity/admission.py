@@ -34,12 +34,12 @@ class Refusal:
 @fact
 def refusals(subject: Subject) -> tuple[Refusal, ...]:
     """Return the requests of :data:`FOREIGN_ARGS` that the plugin's validation or one of its methods refuses."""
-    found = []
+    refused = []
     for args in FOREIGN_ARGS:
         error = subject.plugin.refusal(make_params({"extra_args": copy.deepcopy(args)})) or _raised(subject, args)
         if error is not None:
-            found.append(Refusal(args, error))
-    return tuple(found)
+            refused.append(Refusal(args, error))
+    return tuple(refused)
 
 
 def let_in(subject: Subject) -> Foreign:

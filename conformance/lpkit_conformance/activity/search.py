@@ -73,17 +73,17 @@ def search(subject: Subject) -> Found | None:
 
 def _best(subject: Subject, candidates: Iterable[Found], best: Found | None = None, plenty: int = 0) -> Found | None:
     """Return the candidate for which the plugin acts soonest and most often; stop at the first good candidate."""
-    for found in candidates:
-        acts = _tried(subject, found.case)
+    for candidate in candidates:
+        acts = _tried(subject, candidate.case)
         first = min(acts.lengths, default=None)
         if first is None:
-            best = found if best is None and acts.raises else best  # else nobody would hear of the exception
+            best = candidate if best is None and acts.raises else best  # else nobody would hear of the exception
             continue
         start = min(max(first - 1, 0), MOST_GENERATED) if first > SOON else 0
         if start:  # requests that are old enough to act soon
-            why = "; ".join(part for part in (found.why, f"edits were first seen at {first} output tokens") if part)
-            found = Found(replace(found.case, generated=start), why)
-        tried = replace(found, soon=_often(acts, start), early=_often(acts, start, EARLY))
+            why = "; ".join(part for part in (candidate.why, f"edits were first seen at {first} output tokens") if part)
+            candidate = Found(replace(candidate.case, generated=start), why)
+        tried = replace(candidate, soon=_often(acts, start), early=_often(acts, start, EARLY))
         if best is None or tried.rank > best.rank:
             best = tried
         if best.soon >= ENOUGH and best.early >= plenty:
@@ -145,6 +145,6 @@ def _tried(subject: Subject, case: Case) -> Activity:
     return activity(subject if case == subject.setup.case else subject.having(case=case))
 
 
-def _often(found: Activity, start: int, steps: int = SOON) -> int:
+def _often(edits: Activity, start: int, steps: int = SOON) -> int:
     """Count the edits of requests in these steps from this length on."""
-    return sum(start <= length <= start + steps for length in found.lengths)
+    return sum(start <= length <= start + steps for length in edits.lengths)

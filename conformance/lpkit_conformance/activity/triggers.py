@@ -58,8 +58,8 @@ def _sweep(subject: Subject) -> list[Stance]:
     if not suspects:
         return []
     closer = stand_at(subject, [stance for stance, _ in suspects])
-    found = zip(suspects, shapes(closer.logits, closer.after), strict=True)
-    return [stance for (stance, usual), kind in found if kind != usual][:MOST_TRIGGERS]
+    reactions = zip(suspects, shapes(closer.logits, closer.after), strict=True)
+    return [stance for (stance, usual), kind in reactions if kind != usual][:MOST_TRIGGERS]
 
 
 def _unusual(kinds: Sequence[Shape]) -> tuple[Shape, list[int]]:

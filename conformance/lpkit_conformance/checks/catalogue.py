@@ -69,19 +69,19 @@ def requirements_first(codes: Iterable[str], requires: Callable[[str], Iterable[
     Raises:
         ValueError: if checks require each other in a circle.
     """
-    found: dict[str, None] = {}
+    ordered: dict[str, None] = {}
 
     def visit(code: str, path: tuple[str, ...]) -> None:
         if code in path:
             raise ValueError(f"checks require each other: {' -> '.join([*path[path.index(code) :], code])}")
-        if code not in found:
+        if code not in ordered:
             for other in requires(code):
                 visit(other, (*path, code))
-            found[code] = None
+            ordered[code] = None
 
     for code in codes:
         visit(code, ())
-    return list(found)
+    return list(ordered)
 
 
 def all_checks(engine: Engine | None = "reference") -> list[type[Rule]]:
@@ -91,13 +91,13 @@ def all_checks(engine: Engine | None = "reference") -> list[type[Rule]]:
 
 def chosen(plan: Plan, engine: Engine = "reference") -> list[type[Rule]]:
     """Return the checks of a plan and those that they require, each after the checks that it requires."""
-    known = by_code(engine)
+    rules = by_code(engine)
 
     def requires(code: str) -> list[str]:
-        return [other for other in known[code].requires if plan.wants(other) or not (plan.alone or plan.ignores(other))]
+        return [other for other in rules[code].requires if plan.wants(other) or not (plan.alone or plan.ignores(other))]
 
-    wanted = filter(plan.wants, [*(code for code in plan.first if code in known), *known])
-    return [known[code] for code in requirements_first(wanted, requires)]
+    wanted = filter(plan.wants, [*(code for code in plan.first if code in rules), *rules])
+    return [rules[code] for code in requirements_first(wanted, requires)]
 
 
 def inactive(results: Iterable[CheckResult]) -> bool:
@@ -164,11 +164,11 @@ def one_report_each(results: Sequence[CheckResult], announced: Collection[str] =
 
 def dependents(code: str) -> list[str]:
     """Codes of the checks that need ``code`` to pass, directly or through others."""
-    known = by_code()
+    checks = by_code()
     return [
         other
-        for other in known
-        if other != code and code in requirements_first([other], lambda needing: known[needing].requires)
+        for other in checks
+        if other != code and code in requirements_first([other], lambda needing: checks[needing].requires)
     ]
 
 

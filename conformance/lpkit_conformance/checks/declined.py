@@ -32,7 +32,7 @@ def watched(anyones: bool = False) -> Iterator[list[BaseException]]:
 
 
 @contextmanager
-def answers(cls: Any, found: list[object]) -> Iterator[None]:
+def answers(cls: Any, given: list[object]) -> Iterator[None]:
     """Collect what the author's ``admit`` returns within the context."""
     admit = getattr(cls, "admit", None)
     if admit is None:
@@ -41,7 +41,7 @@ def answers(cls: Any, found: list[object]) -> Iterator[None]:
 
     def noted(self: Any, request: Any) -> object:
         answer = admit(self, request)
-        found.append(answer)
+        given.append(answer)
         return answer
 
     with mock.patch.object(cls, "admit", noted):

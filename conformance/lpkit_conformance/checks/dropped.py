@@ -43,9 +43,9 @@ class NoteDropped(Watch):  # type: ignore[no-untyped-call]
 
     def _is_apart(self, value: Any) -> bool:
         """Return True for numbers for the vocabulary in memory of their own."""
-        own, width = self._logits.untyped_storage().data_ptr(), self._logits.shape[-1:]
+        storage, width = self._logits.untyped_storage().data_ptr(), self._logits.shape[-1:]
         floats = isinstance(value, torch.Tensor) and value.is_floating_point() and value.shape[-1:] == width
-        return floats and value.untyped_storage().data_ptr() != own
+        return floats and value.untyped_storage().data_ptr() != storage
 
 
 def _place(frame: FrameType) -> tuple[ast.FunctionDef | None, ast.stmt | None]:

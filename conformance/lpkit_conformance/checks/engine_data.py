@@ -82,27 +82,27 @@ def leaving_lists(
     return leaving(subject, lists, within + "{method} changed {name}", "copy a token list before you change it", follow)
 
 
-def _same(one: Any, other: Any) -> bool:
-    if isinstance(one, torch.Tensor):
-        return torch.equal(one, other)
-    if isinstance(one, np.ndarray):
-        return bool(np.array_equal(one, other))
+def _same(left: Any, right: Any) -> bool:
+    if isinstance(left, torch.Tensor):
+        return torch.equal(left, right)
+    if isinstance(left, np.ndarray):
+        return bool(np.array_equal(left, right))
     # Lists of tuples that hold live lists: the items must be the same objects.
-    return len(one) == len(other) and all(
-        a is b or (type(a) is int and a == b) for a, b in zip(one, other, strict=True)
+    return len(left) == len(right) and all(
+        a is b or (type(a) is int and a == b) for a, b in zip(left, right, strict=True)
     )
 
 
 def _shown(value: Any, other: Any) -> str:
     """Describe a value; of a long list or an array the size, and the place where it begins to differ from the other."""
     if isinstance(value, torch.Tensor | np.ndarray):
-        one, its = torch.as_tensor(value), torch.as_tensor(other)
-        if one.numel() <= SHORT:
-            return str(one.tolist())
-        *row, start = (one != its).nonzero()[0].tolist()
-        size = " x ".join(map(str, one.shape))
-        return f"{size}; {one[tuple(row)][start : start + AROUND].tolist()} at {[*row, start]}"
+        numbers, its = torch.as_tensor(value), torch.as_tensor(other)
+        if numbers.numel() <= SHORT:
+            return str(numbers.tolist())
+        *row, start = (numbers != its).nonzero()[0].tolist()
+        size = " x ".join(map(str, numbers.shape))
+        return f"{size}; {numbers[tuple(row)][start : start + AROUND].tolist()} at {[*row, start]}"
     if not isinstance(value, list) or max(len(value), len(other)) <= SHORT:
         return str(value)[:200]
-    start = next((n for n, (one, its) in enumerate(zip(value, other, strict=False)) if one != its), len(other))
+    start = next((n for n, (numbers, its) in enumerate(zip(value, other, strict=False)) if numbers != its), len(other))
     return f"{len(value):,} tokens; {value[start : start + AROUND]} at {start:,}"

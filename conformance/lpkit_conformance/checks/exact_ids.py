@@ -72,10 +72,10 @@ def compare_ids(usual: Subject, large: Subject) -> None:
         PluginError: if the plugin raises there.
     """
     try:
-        known = _edited(usual, [(place, token) for place in _places(usual) for token in SMALL])
+        edits = _edited(usual, [(place, token) for place in _places(usual) for token in SMALL])
     except PluginError:  # other checks tell
         return
-    named = [place for place in _places(usual) if _is_named(known, place)]
+    named = [place for place in _places(usual) if _is_named(edits, place)]
     if not named:
         return
     for tokens in LARGE:

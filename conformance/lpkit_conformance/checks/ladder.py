@@ -58,10 +58,10 @@ def observed(subject: Subject, ops: Iterable[Op], pause: float = 0.0) -> list[ca
     Raises:
         Skipped: the plugin raises, and does not if no request leaves.
     """
-    ops, found = tuple(ops), []
+    ops, observations = tuple(ops), []
     try:
         for seen in parts.default_host(subject, subject.setup.max_num_seqs).run(ops):
-            found.append(seen)
+            observations.append(seen)
             time.sleep(pause)
     except calls.PluginError as error:
         staying = [op for op in ops if not isinstance(op, Finish)]
@@ -69,7 +69,7 @@ def observed(subject: Subject, ops: Iterable[Op], pause: float = 0.0) -> list[ca
             raise
         observed(subject, staying)
         raise Skipped("the plugin raises once a request has left, which LP202 to LP206 judge") from error
-    return found
+    return observations
 
 
 def play(subject: Subject, ops: Iterable[Op], watched: Callable[[Host, bool], Watch]) -> None:
@@ -99,32 +99,32 @@ def play(subject: Subject, ops: Iterable[Op], watched: Callable[[Host, bool], Wa
 
 def parted(first: Iterable[calls.Observation], second: Iterable[calls.Observation]) -> tuple[int, int] | None:
     """Return the step and the row at which two runs of the same operations begin to differ; None if they do not."""
-    for one, other in zip(first, second, strict=True):
-        unlike = compare.unequal(one.after, other.after)
+    for left, right in zip(first, second, strict=True):
+        unlike = compare.unequal(left.after, right.after)
         if bool(unlike.any()):
-            return one.step, compare.first_row(unlike)
+            return left.step, compare.first_row(unlike)
     return None
 
 
 def parting_of(first: Callable[[], object], second: Callable[[], object]) -> tuple[str, str]:
     """Return the name and ``file:line`` by which two runs of the author's code begin to differ; empty if none does."""
-    with trails.trail() as one:
+    with trails.trail() as left:
         first()
-    with trails.trail() as other:
+    with trails.trail() as right:
         second()
-    return trails.parting(one, other)
+    return trails.parting(left, right)
 
 
 def differing(
     summary: str,
     where: dict[str, str],
-    found: tuple[int, int, float, float, str],
+    difference: tuple[int, int, float, float, str],
     cause: str = "",
     fix: str = "",
     location: str = "",
 ) -> Failed:
     """Return the failure for a row that is not as expected; ``found``: its first difference."""
-    row, token, expected, got, _ = found
+    row, token, expected, got, _ = difference
     where = {"row": str(row), **where, "token id": str(token)}
     return Failed(summary, where, f"{expected:g}", f"{got:g}", cause=cause, fix=fix, location=location)
 

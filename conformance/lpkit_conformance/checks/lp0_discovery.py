@@ -98,12 +98,12 @@ class LP003(Check):
 
     def run(self, subject: Subject) -> str | None:
         try:
-            found = pickle.loads(pickle.dumps(subject.plugin.cls))
+            unpickled = pickle.loads(pickle.dumps(subject.plugin.cls))
         except Exception as error:
-            found, got = None, f"{type(error).__name__}: {error}"
+            unpickled, got = None, f"{type(error).__name__}: {error}"
         else:
-            got = f"unpickles to {found!r}"
-        if found is not subject.plugin.cls:
+            got = f"unpickles to {unpickled!r}"
+        if unpickled is not subject.plugin.cls:
             summary = f"{subject.plugin.cls.__qualname__} cannot be sent to another process"
             raise Failed(summary, expected="unpickling gives the same class", got=got)
         return None
@@ -172,9 +172,9 @@ class LP006(Check):
     as_given = True
 
     def run(self, subject: Subject) -> str | None:
-        own = f"{subject.plugin.cls.__module__}:{subject.plugin.cls.__qualname__}"
-        names = [entry.name for entry in installed() if entry.value.split("[")[0].strip() == own]
+        target = f"{subject.plugin.cls.__module__}:{subject.plugin.cls.__qualname__}"
+        names = [entry.name for entry in installed() if entry.value.split("[")[0].strip() == target]
         if len(names) > 1:
-            summary = f"{own} is installed under {len(names)} entry points"
+            summary = f"{target} is installed under {len(names)} entry points"
             raise Failed(summary, expected="one entry point", got=", ".join(names))
         return None

@@ -125,9 +125,9 @@ class LP220(Check):
         Cases take turns."""
         if subject.setup.trace is not None:
             return {subject.setup.trace[0]: subject.setup.trace[1:]}
-        own = subject.setup.share(TELLING)
-        every = own[:1] if subject.setup.turn[0] == 0 else ()
-        chosen = {name: own if name in TELLING_TRACES else every for name in traces.names(subject.setup.interface)}
+        telling = subject.setup.share(TELLING)
+        every = telling[:1] if subject.setup.turn[0] == 0 else ()
+        chosen = {name: telling if name in TELLING_TRACES else every for name in traces.names(subject.setup.interface)}
         return {name: patterns for name, patterns in chosen.items() if patterns}
 
 

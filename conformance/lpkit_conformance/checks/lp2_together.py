@@ -36,15 +36,15 @@ class LP223(PairCheck):
 
     def run(self, pair: pairs.Pair) -> str | None:
         for variant, uses in enumerate(pairs.USES[: pairs.THINKING]):
-            for which, own in enumerate(uses):
+            for which, used in enumerate(uses):
                 if uses[1 - which] is None:
                     continue
                 error = pair.refusal(which, variant)
-                only = pairs.USES.index((own, None) if which == 0 else (None, own)) if own is not None else None
+                only = pairs.USES.index((used, None) if which == 0 else (None, used)) if used is not None else None
                 if error is None or (only is not None and pair.refusal(which, only)):
                     continue
                 plugin, other = pair.plugins[which], pair.plugins[1 - which]
-                kind = "both" if own is not None else f"{other.name} only"
+                kind = "both" if used is not None else f"{other.name} only"
                 raise Failed(
                     f"{plugin.name} refuses a request that uses {kind}",
                     {"plugins": pair.plugin.target, "arguments": pair.arguments(variant)},
@@ -89,9 +89,9 @@ class LP224(PairCheck):
         others = alone.by_position()
         for there in run.rows(which):
             again = others.get((there.row.request, there.row.position))
-            found = again and there.departure(which, again)
-            if found:
-                token, expected, value = found
+            departure = again and there.departure(which, again)
+            if departure:
+                token, expected, value = departure
                 where = {"token id": str(token)}
                 got = f"{value:g} beside {other.name} itself"
                 finding = Finding(summary, where, f"{expected:g}, as beside a recording of it", got, cause=cause)
@@ -170,14 +170,14 @@ class LP226(PairCheck):
         alone: dict[tuple[str, int], both.RunRow] = {}
         for name, active in run.requests.items():
             count = len(active.committed) - active.begun
-            own = both.carry_out(pair, run.order, [arrivals[name], Step(count + active.arrived.chunks)])
-            alone |= evidence.judged(pair, own).by_position()
+            lone_run = both.carry_out(pair, run.order, [arrivals[name], Step(count + active.arrived.chunks)])
+            alone |= evidence.judged(pair, lone_run).by_position()
         for there in run.rows():
             again = alone.get((there.row.request, there.row.position))
             for which in run.sequence:
-                found = there.departure(which, again) if again and there.counts(which) else None
-                if found:
-                    token, expected, got = found
+                departure = there.departure(which, again) if again and there.counts(which) else None
+                if departure:
+                    token, expected, got = departure
                     finding = Finding(
                         f"beside {pair.plugins[1 - which].name}, {pair.plugins[which].name} gives request "
                         f"{there.row.request} different logits in the batch than alone",
@@ -207,12 +207,12 @@ class LP230(PairCheck):
     requires: ClassVar[tuple[str, ...]] = ("LP224", "LP228")
 
     def run(self, pair: pairs.Pair) -> str | None:
-        one, other = evidence.both_orders(pair)
-        if one.sequence == other.sequence:
-            first, second = (pair.plugins[which].name for which in one.sequence)
+        forward, backward = evidence.both_orders(pair)
+        if forward.sequence == backward.sequence:
+            first, second = (pair.plugins[which].name for which in forward.sequence)
             return f"V1 applies {first} first in either order: {second} claims argmax invariance"
         moved, worst = max(
-            ((_moved(*rows), rows) for rows in _alike(one, other)), key=lambda item: item[0], default=(0.0, None)
+            ((_moved(*rows), rows) for rows in _alike(forward, backward)), key=lambda item: item[0], default=(0.0, None)
         )
         if worst is None or moved < LEAST_MOVED:
             return f"at most {moved:.1%} of the probability moves" if moved else None
@@ -220,8 +220,8 @@ class LP230(PairCheck):
         finding = Finding(
             f"the order of loading decides over {moved:.0%} of a request's probability",
             {},
-            f"{_most_likely(there)} with {evidence.in_order(pair, one)}",
-            f"{_most_likely(again)} with {evidence.in_order(pair, other)}",
+            f"{_most_likely(there)} with {evidence.in_order(pair, forward)}",
+            f"{_most_likely(again)} with {evidence.in_order(pair, backward)}",
             cause="the rules do not commute",
             fix=self._fix(pair),
         )
@@ -249,10 +249,10 @@ def _quoted(keys: frozenset[str]) -> str:
     return ", ".join(f'"{key}"' for key in sorted(keys))
 
 
-def _alike(one: both.Run, other: both.Run) -> Iterator[tuple[both.RunRow, both.RunRow]]:
+def _alike(first: both.Run, second: both.Run) -> Iterator[tuple[both.RunRow, both.RunRow]]:
     """Rows of requests that use both, in both runs, as long as they have generated the same."""
-    rows = other.by_position()
-    for there in one.rows():
+    rows = second.by_position()
+    for there in first.rows():
         again = rows.get((there.row.request, there.row.position))
         if there.variant in pairs.BOTH and again is not None and there.generated == again.generated:
             yield there, again
@@ -260,12 +260,12 @@ def _alike(one: both.Run, other: both.Run) -> Iterator[tuple[both.RunRow, both.R
 
 def _moved(there: both.RunRow, again: both.RunRow) -> float:
     """Return the share of a request's probability that another order moves; for a greedy request 0 or 1."""
-    one, other = there.probabilities, again.probabilities
-    if bool(one.isnan().any()) or bool(other.isnan().any()):
+    before, after = there.probabilities, again.probabilities
+    if bool(before.isnan().any()) or bool(after.isnan().any()):
         return 0.0  # where nothing is left, nothing is chosen
     if there.greedy:
-        return float(int(one.argmax()) != int(other.argmax()))
-    return float((one - other).abs().sum() / 2)
+        return float(int(before.argmax()) != int(after.argmax()))
+    return float((before - after).abs().sum() / 2)
 
 
 def _most_likely(there: both.RunRow) -> str:

@@ -107,12 +107,12 @@ class LP308(Check):
 
     @staticmethod
     def _requests(subject: Subject) -> list[runtime.Request]:
-        found = []
+        requests = []
         for name, variant, count in (("a", 0, 1), ("b", None, 0), ("c", 1, 2)):
             request = runtime.Request(name, subject.params(variant), subject.model.prompt(name, 5, variant))
             request.output_token_ids += stand.generated(subject, name, variant, request, count)
-            found.append(request)
-        return found
+            requests.append(request)
+        return requests
 
 
 class LP309(Check):

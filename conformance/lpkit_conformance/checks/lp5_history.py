@@ -123,14 +123,14 @@ class LP504(Check):
             if not judged(seen.step):
                 continue
             expected = solo.fresh_batch(subject, [host.pool.requests[row.request] for row in seen.rows], seen)
-            found = compare.first_difference(seen.before, expected, seen.after)
-            if found is None or seen.rows[found[0]].discarded:
+            difference = compare.first_difference(seen.before, expected, seen.after)
+            if difference is None or seen.rows[difference[0]].discarded:
                 continue
-            row, token, _, _, kind = found
+            row, token, _, _, kind = difference
             item = seen.rows[row]
             summary = f"request {item.request} gets different logits than in a new instance with the same batch"
             mismatch = compare.Mismatch(seen.step, row, item.request, item.position, token, 0.0, 0.0, {}, kind)
-            failure = differing(summary, {"step": str(seen.step)}, found)
+            failure = differing(summary, {"step": str(seen.step)}, difference)
             if kept := culprit.kept_state(subject, ops, 8, mismatch, parts.default_host):
                 cause, fix = kept.cause(item.request), advice.fix("kept", *findings.readers_of(subject))
                 finding = replace(failure.finding, cause=cause, fix=fix, location=kept.line, state=kept.name)

@@ -54,8 +54,8 @@ class LP505(LadderCheck):
     own_exceptions = EVERY_METHOD
 
     def run(self, subject: Subject) -> str | None:
-        for known in FIRST_OUTPUTS:
-            self._judge_behind(subject, known)
+        for outputs in FIRST_OUTPUTS:
+            self._judge_behind(subject, outputs)
         cls = subject.plugin.cls
         name = f"{cls.__module__}:{cls.__qualname__}"
         if any(entry.value.partition("[")[0].strip() == name for entry in installed()):  # vLLM loads it
@@ -65,14 +65,14 @@ class LP505(LadderCheck):
         except NeverActive:
             return None  # the part that needs no request to act was judged above
 
-    def _judge_behind(self, subject: Subject, known: int) -> None:
+    def _judge_behind(self, subject: Subject, count: int) -> None:
         """Fail if placeholders after a number of known tokens, as after a preemption, are treated as the last token."""
         last = subject.setup.vocab_size - 1
-        unknown = self._alone(subject, known, v1_async.PLACEHOLDER)
-        invented = (partial(self._alone, subject, known, token) for token in (last, subject.setup.vocab_size // 2))
+        unknown = self._alone(subject, count, v1_async.PLACEHOLDER)
+        invented = (partial(self._alone, subject, count, token) for token in (last, subject.setup.vocab_size // 2))
         rows = [row for attempt in invented if (row := unless_forbidden(subject, attempt)) is not None]
         if len(rows) == 2 and torch.equal(unknown, rows[0]) and not torch.equal(*rows):
-            outputs = ", ".join([*("known" for _ in range(known)), *["{0}"] * INVENTED])
+            outputs = ", ".join([*("known" for _ in range(count)), *["{0}"] * INVENTED])
             indexed: list[tuple[str, str]] = []
 
             def note(frame: FrameType, event: str, _: object) -> None:
@@ -80,7 +80,7 @@ class LP505(LadderCheck):
                     indexed.append((name, f"{frame.f_code.co_filename}:{frame.f_lineno}"))
 
             with author_lines.following(note):
-                self._alone(subject, known, v1_async.PLACEHOLDER)
+                self._alone(subject, count, v1_async.PLACEHOLDER)
             name, line = next(iter(indexed), ("", findings.at_fault(subject, "apply")))
             raise Failed(
                 Finding(
@@ -95,15 +95,15 @@ class LP505(LadderCheck):
             )
 
     @staticmethod
-    def _alone(subject: Subject, known: int, token: int) -> torch.Tensor:
+    def _alone(subject: Subject, count: int, token: int) -> torch.Tensor:
         """The row of a request that has ``known`` outputs of its own, and ``token`` for each of a few steps then."""
         request = runtime.Request("a", subject.params(0), subject.model.prompt("a", 4, 0))
         driver = parts.drive(subject)
         driver.begin(entering=[request])
-        for n in range(known + INVENTED):
+        for n in range(count + INVENTED):
             row = stand.stepped(subject, driver, [request])[1]
-            own = subject.model.sampled(subject.model.emitted("a", 0, n + 1, n), row)  # one that it has not forbidden
-            request.output_token_ids += own if n < known else [token]
+            ids = subject.model.sampled(subject.model.emitted("a", 0, n + 1, n), row)  # one that it has not forbidden
+            request.output_token_ids += ids if n < count else [token]
             driver.begin()
         return stand.stepped(subject, driver, [request])[1]
 
@@ -168,11 +168,11 @@ def judge_dependence(subject: Subject) -> None:
         if length >= (subject.most_outputs(0) or subject.setup.world.max_model_len):
             continue
         before, rows = _edits(subject, [*_histories(subject, length), [], [v1_async.PLACEHOLDER] * length])
-        known, empty, unknown = rows[:-2], rows[-2:-1], rows[-1:]
-        if not len(known):
+        of_tokens, empty, unknown = rows[:-2], rows[-2:-1], rows[-1:]
+        if not len(of_tokens):
             continue
-        common = known.median(0, keepdim=True).values
-        alike = all(compare.first_difference(before, known[:1], row) is None for row in known.unsqueeze(1))
+        common = of_tokens.median(0, keepdim=True).values
+        alike = all(compare.first_difference(before, of_tokens[:1], row) is None for row in of_tokens.unsqueeze(1))
         counts = alike and shorter is not None and compare.first_difference(before, shorter, common) is not None
         shorter = common if alike else None
         if alike and not counts:
@@ -198,9 +198,9 @@ def _histories(subject: Subject, length: int) -> list[list[int]]:
     """Return different output lists: the model's continuation, a loop, the prompt repeated, one token, a run of
     tokens."""
     prompt, middle = subject.model.prompt("a", 4, 0), subject.setup.vocab_size // 2
-    own = subject.model.emitted("a", 0, length)
+    text = subject.model.emitted("a", 0, length)
     again = (prompt * length)[:length]
-    return [own, (own[:2] * length)[:length], again, [middle] * length, [3 + n % (middle - 3) for n in range(length)]]
+    return [text, (text[:2] * length)[:length], again, [middle] * length, [3 + n % (middle - 3) for n in range(length)]]
 
 
 def _edits(subject: Subject, histories: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:

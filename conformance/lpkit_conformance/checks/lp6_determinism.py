@@ -146,8 +146,8 @@ class LP602(Check):
             name for name, old, new in zip(("torch", "random", "numpy"), before, after, strict=True) if old != new
         ]
         if changed:
-            own = " and a ".join(advice.fix(name, self.code) for name in changed)
-            general = f"draw from a {own} of your own, seeded by the request and its length, or use `lpkit.rng`"
+            kinds = " and a ".join(advice.fix(name, self.code) for name in changed)
+            general = f"draw from a {kinds} of your own, seeded by the request and its length, or use `lpkit.rng`"
             fix = advice.fix("draws", *findings.readers_of(subject)) or general
             cls = subject.plugin.cls
             wrote = writes.follow(cls, lambda: parts.default_host(subject, size), state, lambda host: [*host.run(ops)])
@@ -196,21 +196,21 @@ class LP603(Check):
 
     def _judge_resident(self, subject: Subject) -> None:
         """Fail if a request departs from its solo run while many with different arguments arrive and leave."""
-        own = replace(subject, relatives=(subject.setup.case, *relatives_of(subject, range(1, PASSING + 1))))
-        own.plugin.restore_modules()
-        host = parts.default_host(own, 2 + PASSING_AT_ONCE)
+        crowd = replace(subject, relatives=(subject.setup.case, *relatives_of(subject, range(1, PASSING + 1))))
+        crowd.plugin.restore_modules()
+        host = parts.default_host(crowd, 2 + PASSING_AT_ONCE)
         ops: list[Op] = [Arrive("resident", 0), Step()]
-        for start in range(1, len(own.cases), PASSING_AT_ONCE):
-            names = [(f"r{n}", n) for n in range(start, min(start + PASSING_AT_ONCE, len(own.cases)))]
+        for start in range(1, len(crowd.cases), PASSING_AT_ONCE):
+            names = [(f"r{n}", n) for n in range(start, min(start + PASSING_AT_ONCE, len(crowd.cases)))]
             ops += [*(Arrive(name, n) for name, n in names), Step(), *(Finish(name) for name, _ in names)]
         seen = list(host.run(ops := [*ops, Step()]))
-        runs = solo.solo_runs(own)
+        runs = solo.solo_runs(crowd)
         runs.prepare({"resident": host.pool.requests["resident"]})
         for observation in seen:
             mismatch = compare.compare(observation, runs)
             if mismatch is not None:
-                lost = culprit.find_culprit(own, ops, host.max_num_seqs, mismatch, parts.default_host)
-                passed = min((observation.step - 1) * PASSING_AT_ONCE, len(own.cases) - 1)
+                lost = culprit.find_culprit(crowd, ops, host.max_num_seqs, mismatch, parts.default_host)
+                passed = min((observation.step - 1) * PASSING_AT_ONCE, len(crowd.cases) - 1)
                 finding = Finding(
                     f"a request gets different logits than alone once {passed} others with other arguments have come",
                     {"token id": str(mismatch.token), "output tokens": str(observation.step - 1)},

@@ -53,10 +53,10 @@ class LP604(Check):
         target = origin(subject)
         if target is None:
             raise Skipped("the class cannot be loaded in another process")
-        if (told := subject.setup.first_rank) is not None:
+        if (first_rank := subject.setup.first_rank) is not None:
             with rank_process.as_second_rank(str(subject.setup.device)):
-                own = ranks.choices(subject.having(world=SECOND_RANK), rank=1)
-            if told.keys() != own.keys() or ranks.parting(told, own):
+                chosen = ranks.choices(subject.having(world=SECOND_RANK), rank=1)
+            if first_rank.keys() != chosen.keys() or ranks.parting(first_rank, chosen):
                 raise Failed("the two ranks differ")  # the first child says how
             return None
         with rank_process.second_rank(target, subject) as second:
@@ -69,21 +69,21 @@ class LP604(Check):
                 raise Skipped(str(error)) from None
         if there is None or here.keys() != there.keys():
             raise Skipped("the class cannot be loaded in another process")
-        found = ranks.parting(here, there)
-        if found is not None:
-            first, second_token = found.tokens
+        parting = ranks.parting(here, there)
+        if parting is not None:
+            first, second_token = parting.tokens
             name, line = self._parting(subject, target)
             key = advice.sign(self.code, line)
             causes = [advice.cause("named", self.code).format(name=name)] * bool(name)
             causes += [advice.cause(key or "processes", self.code)] * (bool(key) or not name)
             cause, fix = ": ".join(causes), advice.fix(key, self.code) if key else ""
             seeds = f"{os.environ.get('PYTHONHASHSEED', 'random')} here, {HASH_SEED} there"
-            where = {"host": found.host, "step": str(found.step), "request": found.request, "hash seed": seeds}
+            where = {"host": parting.host, "step": str(parting.step), "request": parting.request, "hash seed": seeds}
             if first == second_token:
                 summary, expected = "another process gives different logits for the same requests", "equal logits"
                 got = f"different logits; in this short run both ranks choose token {first} all the same"
             else:
-                summary = f"two ranks choose different tokens from step {found.step} on"
+                summary = f"two ranks choose different tokens from step {parting.step} on"
                 expected = "the same token on every rank"
                 got = f"token {first} on the first rank, token {second_token} on the second"
             raise Failed(Finding(summary, where, expected, got, cause=cause, fix=fix, location=line, state=name))

@@ -41,8 +41,8 @@ def operations_at(standing: stand.Standing) -> Counter[str]:
     """Count the operations of one ``apply``."""
     with operations.CountOperations() as counter:
         standing.again(standing.logits)
-    found: Counter[str] = counter.counts
-    return found
+    counts: Counter[str] = counter.counts
+    return counts
 
 
 class CostCheck(Check):

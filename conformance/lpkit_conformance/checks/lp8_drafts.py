@@ -79,13 +79,13 @@ class LP809(Check):
             return
         place = int(unlike.any(0).nonzero()[0])
         run = int(unlike[:, place].nonzero()[0])
-        one, other = texts.target[run, place], without[run, place]
-        token = int((one - other).abs().argmax())
+        drafted, plain = texts.target[run, place], without[run, place]
+        token = int((drafted - plain).abs().argmax())
         local = int(texts.locals[run, place])
         raise Failed(
             "with drafts a token has another probability than without",
             {"run": str(run), "output token": str(place), "row of the request": str(local), "token": str(token)},
-            f"probability {float(other[token]):.4f}, as without drafts",
-            f"probability {float(one[token]):.4f}, in {int(unlike.sum())} of {unlike.numel()} tokens",
+            f"probability {float(plain[token]):.4f}, as without drafts",
+            f"probability {float(drafted[token]):.4f}, in {int(unlike.sum())} of {unlike.numel()} tokens",
             fix=fix,
         )

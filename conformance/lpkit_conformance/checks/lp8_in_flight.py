@@ -45,9 +45,9 @@ class LP810(Check):
         cpu = torch.device("cpu")
         # Told of a GPU, most plugins pin what they send; some need more of one than there is, and fused kernels do
         # where there is one.
-        told = (cpu,) if subject.setup.device.type == in_flight.DEVICE.type else (in_flight.DEVICE, cpu)
+        devices = (cpu,) if subject.setup.device.type == in_flight.DEVICE.type else (in_flight.DEVICE, cpu)
         subject = subject.having(device=cpu)
-        for device in told:
+        for device in devices:
             try:
                 return f"{_judge(subject, STAGES, device) or 'no'} copies from pinned memory"
             except calls.PluginError:
@@ -70,10 +70,10 @@ def _judge(subject: Subject, stages: int, device: torch.device) -> int:
     if not early:
         return len(copies)
     late, _ = _observe(there, in_flight.InFlight(stages + 1, copies), device)
-    found = parted(prompt, late)
-    if found is None:
+    place = parted(prompt, late)
+    if place is None:
         return len(copies)
-    step, row = found
+    step, row = place
     blamed = [item for item in early if item.step <= step][-1]
     raise Failed(
         "a copy from pinned memory that is done late shows what was staged for a later step",

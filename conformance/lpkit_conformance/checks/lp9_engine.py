@@ -34,7 +34,7 @@ class EngineCheck(Rule):
         """As on the reference runtime; ``evidence`` is what the engine answered on one runner."""
 
     def differs(
-        self, evidence: Evidence, name: str, found: RowDifference, summary: str, fix: str = "", kind: str = ""
+        self, evidence: Evidence, name: str, difference: RowDifference, summary: str, fix: str = "", kind: str = ""
     ) -> Failed:
         """The failure for a request whose logits are not what they should be.
 
@@ -48,18 +48,18 @@ class EngineCheck(Rule):
             "extra_args": repr(ask.params.get("extra_args")),
             "temperature": f"{ask.params['temperature']:g}",
             "prompt": f"{len(ask.prompt_token_ids)} tokens",
-            "output so far": f"{found.position} tokens",
-            "token id": str(found.token),
+            "output so far": f"{difference.position} tokens",
+            "token id": str(difference.token),
         }
         return Failed(
             Finding(
                 f"request {name} {summary}",
                 where,
-                f"{found.expected:g}",
-                f"{found.got:g}",
+                f"{difference.expected:g}",
+                f"{difference.got:g}",
                 evidence.workload.told,
                 # A bystander can only have received another request's state.
-                cause(kind or (found.kind if uses or evidence.expected[name].acted else "stale")),
+                cause(kind or (difference.kind if uses or evidence.expected[name].acted else "stale")),
                 fix,
             )
         )
@@ -119,9 +119,9 @@ class LP902(EngineCheck):
         for name, ids in judged(evidence):
             alone, mixed = evidence.alone[name], evidence.mixed[name]
             n = common(alone.token_ids, ids)
-            found = tally.compare(mixed.rows[:n], alone.rows[:n], evidence.expected[name].plain[:n])
-            if found is not None:
-                raise self.differs(evidence, name, found, "got different logits in the batch than alone")
+            difference = tally.compare(mixed.rows[:n], alone.rows[:n], evidence.expected[name].plain[:n])
+            if difference is not None:
+                raise self.differs(evidence, name, difference, "got different logits in the batch than alone")
             left_out += len(ids) - n
         if not evidence.acted:
             raise NeverActive
@@ -158,10 +158,10 @@ class LP903(EngineCheck):
             raise Skipped("the plugin acts on every request")
         for name, _ in others:
             plain = evidence.expected[name].plain
-            found = tally.compare(evidence.mixed[name].rows, plain, plain)
-            if found is not None:
+            difference = tally.compare(evidence.mixed[name].rows, plain, plain)
+            if difference is not None:
                 raise self.differs(
-                    evidence, name, found, "does not use the plugin, but got different logits than without it"
+                    evidence, name, difference, "does not use the plugin, but got different logits than without it"
                 )
         if not evidence.acted:
             raise NeverActive
@@ -190,9 +190,9 @@ class LP904(EngineCheck):
         tally = Tally(untouched_exact=False)
         for name, _ in judged(evidence):
             expected = evidence.expected[name]
-            found = tally.compare(evidence.mixed[name].rows, expected.rows, expected.plain)
-            if found is not None:
-                raise self.differs(evidence, name, found, "got different logits than in the reference runtime")
+            difference = tally.compare(evidence.mixed[name].rows, expected.rows, expected.plain)
+            if difference is not None:
+                raise self.differs(evidence, name, difference, "got different logits than in the reference runtime")
         if not evidence.acted:
             raise NeverActive
         return str(tally)
@@ -229,11 +229,11 @@ class LP905(EngineCheck):
             alone = evidence.alone[name]
             n = common(alone.token_ids, answer.token_ids)
             n = min(n, common(alone.token_ids, evidence.mixed[name].token_ids))
-            found = tally.compare(answer.rows[:n], alone.rows[:n], evidence.expected[name].plain[:n])
-            if found is not None:
+            difference = tally.compare(answer.rows[:n], alone.rows[:n], evidence.expected[name].plain[:n])
+            if difference is not None:
                 fix = "change no state in `validate_params`; without `--engine` odd arguments are tried one by one"
                 summary = "got different logits while other requests were refused"
-                raise self.differs(evidence, name, found, summary, fix)
+                raise self.differs(evidence, name, difference, summary, fix)
         if not evidence.workload.bad:
             raise Skipped("validate_params refuses none of the odd values")
         return f"{len(evidence.workload.bad)} bad arguments"
@@ -271,10 +271,10 @@ class LP906(EngineCheck):
                 continue  # vLLM refuses some arguments next to drafts
             alone = evidence.alone[name]
             n = common(alone.token_ids, answer.token_ids)
-            found = tally.compare(answer.rows[:n], alone.rows[:n], evidence.expected[name].plain[:n])
-            if found is not None:
+            difference = tally.compare(answer.rows[:n], alone.rows[:n], evidence.expected[name].plain[:n])
+            if difference is not None:
                 summary = "got different logits with drafts than without"
-                raise self.differs(evidence, name, found, summary, kind="drafts")
+                raise self.differs(evidence, name, difference, summary, kind="drafts")
         return f"{tally}, of {len(evidence.drafted)} requests; {evidence.drafts} tokens were drafted"
 
 

@@ -191,9 +191,9 @@ def _last(inside: int, step: int, accepts: Callable[[int], bool]) -> int:
     """Return the last accepted number in the direction of ``step``: in growing steps, then in shrinking ones."""
     grows = True
     while step and abs(inside) < MOST:
-        found = accepts(inside + step)
-        inside += found * step
-        grows &= found
+        accepted = accepts(inside + step)
+        inside += accepted * step
+        grows &= accepted
         step = step * 2 if grows else int(math.copysign(abs(step) // 2, step))
     return inside
 
@@ -366,9 +366,9 @@ class _Table:
             expected = self._alone[name].get(requests[row].total_len)
             if expected is None:  # it has all its tokens
                 continue
-            found = first_difference(before[row : row + 1], expected.unsqueeze(0), after[row : row + 1])
-            if found is not None and not served.disturbed:
-                served.disturbed, served.difference = who, found[-1]
+            difference = first_difference(before[row : row + 1], expected.unsqueeze(0), after[row : row + 1])
+            if difference is not None and not served.disturbed:
+                served.disturbed, served.difference = who, difference[-1]
         continued(subject, driver, requests, after)
 
     def _new(self, name: str) -> ActiveRequest:

@@ -187,7 +187,7 @@ def _reached(tree: ast.Module, name: str) -> list[ast.AST]:
 
 
 def _keys_in(trees: list[Any], aliases: set[str], constants: dict[str, str]) -> tuple[str, ...]:
-    found: dict[str, None] = {}
+    keys: dict[str, None] = {}
     for node in (node for tree in trees for node in ast.walk(tree)):
         owner, key = _lookup(node)
         if owner is None or key is None:
@@ -198,8 +198,8 @@ def _keys_in(trees: list[Any], aliases: set[str], constants: dict[str, str]) -> 
             key.value if isinstance(key, ast.Constant) else constants.get(key.id) if isinstance(key, ast.Name) else None
         )
         if isinstance(value, str):
-            found[value] = None
-    return tuple(found)
+            keys[value] = None
+    return tuple(keys)
 
 
 def _lookup(node: ast.AST) -> tuple[ast.expr | None, ast.expr | None]:

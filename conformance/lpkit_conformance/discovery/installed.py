@@ -152,36 +152,36 @@ def judge_target(plugin: DiscoveredPlugin, deducer: Deducer, *, hooked: bool = F
             problem += f"; write {dotted[0]}:{dotted[2]}"
         return replace(plugin, problem=problem, starts_v1=False, starts_v2=False, exports=False)
     try:
-        found = deducer.target(match["module"], match["attr"], hooked=hooked)
+        deduction = deducer.target(match["module"], match["attr"], hooked=hooked)
     except RecursionError:
-        found = Deduction(unknown="its source refers to itself, or is nested too deeply")
-    return judge(plugin, found)
+        deduction = Deduction(unknown="its source refers to itself, or is nested too deeply")
+    return judge(plugin, deduction)
 
 
-def judge(plugin: DiscoveredPlugin, found: Deduction) -> DiscoveredPlugin:
+def judge(plugin: DiscoveredPlugin, deduction: Deduction) -> DiscoveredPlugin:
     """Return ``plugin`` with what the deduction ``found`` means for both runners."""
-    if not found.importable:
-        return replace(plugin, problem=found.problem, starts_v1=False, starts_v2=False, exports=False)
-    has = found.interfaces
+    if not deduction.importable:
+        return replace(plugin, problem=deduction.problem, starts_v1=False, starts_v2=False, exports=False)
+    has = deduction.interfaces
     interface: Interface = "unknown"
     if has == {V1, V2}:
         interface = "both"
-    elif len(has) == 1 and found.complete:
+    elif len(has) == 1 and deduction.complete:
         interface = V1 if V1 in has else V2
     starts_v2: bool | None = V2 in has
     starts_v1: bool | None = V1 in has
     note = ""
-    if found.unknown and interface == "unknown":
-        note = f"{found.unknown}; try --load"
+    if deduction.unknown and interface == "unknown":
+        note = f"{deduction.unknown}; try --load"
         starts_v2, starts_v1 = starts_v2 or None, starts_v1 or None
     elif interface == V2:
         note = "the V1 runner fails with a TypeError when it constructs the class"
-    elif found.problem:
+    elif deduction.problem:
         # V1 does not check installed classes: a class that only resembles a processor may run.
         starts_v1 = None
-    exports = True if V1 in has else None if interface == "unknown" and not found.problem else False
+    exports = True if V1 in has else None if interface == "unknown" and not deduction.problem else False
     plugin = replace(plugin, interface=interface, starts_v1=starts_v1, starts_v2=starts_v2, exports=exports)
-    return replace(plugin, problem=found.problem, note=note, defined=found.defined, reads=reads(found))
+    return replace(plugin, problem=deduction.problem, note=note, defined=deduction.defined, reads=reads(deduction))
 
 
 def provides_vllm(dist: Distribution, name: str) -> bool:

@@ -137,7 +137,7 @@ class Deducer:
     def _interfaces(self, entity: _Known | _Class, label: str) -> Deduction:
         if isinstance(entity, _Known):
             return Deduction(entity.interfaces, complete=True, outside=(entity.name,) if entity.name else ())
-        found, unknown = NONE, ""
+        interfaces, unknown = NONE, ""
         bodies, outside = [entity.node], list[str]()
         for base in entity.node.bases:
             text = ast.unparse(base)
@@ -146,7 +146,7 @@ class Deducer:
                 below = self._interfaces(parent, text)
                 if below.problem and not below.importable:
                     return below
-                found |= below.interfaces
+                interfaces |= below.interfaces
                 unknown = unknown or below.unknown
                 bodies += below.bodies
                 outside += below.outside
@@ -156,12 +156,12 @@ class Deducer:
                 reason = parent.reason if isinstance(parent, Opaque) else "it is not a class"
                 unknown = unknown or f"base class {text}: {reason}"
         problem = ""
-        if not found and not unknown:
+        if not interfaces and not unknown:
             bases = ", ".join(ast.unparse(base) for base in entity.node.bases)
             derives = f"derives from {bases}, which is" if bases else "has no base class, so it implements"
             problem = f"{label} {derives} neither of vLLM's interfaces"
         return Deduction(
-            found,
+            interfaces,
             not unknown,
             problem,
             unknown,
@@ -255,7 +255,7 @@ class Deducer:
         submodule = f"{module}.{name}"
         if submodule in _MAKES_PORTABLE:
             return _Known(BOTH, makes_classes=True, name=submodule)
-        if any(known == submodule or known.startswith(f"{submodule}.") for known in KNOWN):
+        if any(package == submodule or package.startswith(f"{submodule}.") for package in KNOWN):
             return _Module(submodule)
         if top in ("vllm", "lpkit") and not module.startswith("lpkit.rules."):  # a rule is read as a plugin's own code
             return Opaque(f"{submodule} is not known to lpkit")
@@ -265,31 +265,31 @@ class Deducer:
         if not isinstance(scope, Scope):
             return scope
         # "from . import sub" in a package's own __init__ means the submodule.
-        own = scope.names.get(name) == FromImport(module, name)
-        found = _Missing(f"{module} has no {name!r}") if own else self._name(scope, name)
-        if isinstance(found, _Missing) and self._sources.find(submodule) is not None:
+        imports_itself = scope.names.get(name) == FromImport(module, name)
+        entity = _Missing(f"{module} has no {name!r}") if imports_itself else self._name(scope, name)
+        if isinstance(entity, _Missing) and self._sources.find(submodule) is not None:
             return _Module(submodule)
-        return found
+        return entity
 
     def _scope(self, module: str) -> Scope | _Missing | Opaque:
-        found = self._sources.find(module)
-        if found is None:
+        file = self._sources.find(module)
+        if file is None:
             problem = f"there is no module {module!r}"
             # Another distribution's module may come from an import hook that this search does not know.
-            own = module.partition(".")[0] == self._own
-            return _Missing(problem) if own else Opaque(f"{problem} along sys.path")
+            in_package = module.partition(".")[0] == self._own
+            return _Missing(problem) if in_package else Opaque(f"{problem} along sys.path")
         if module not in self._scopes:
-            self._scopes[module] = self._read(module, found)
+            self._scopes[module] = self._read(module, file)
         return self._scopes[module]
 
-    def _read(self, module: str, found: ModuleFile) -> Scope | _Missing | Opaque:
-        if found.opaque:
-            return Opaque(f"{module} is {found.opaque}")
-        if found.file is None:
+    def _read(self, module: str, file: ModuleFile) -> Scope | _Missing | Opaque:
+        if file.opaque:
+            return Opaque(f"{module} is {file.opaque}")
+        if file.file is None:
             return Scope(module)
         try:
-            tree = self._sources.parse(found.file)
+            tree = self._sources.parse(file.file)
         except SourceError as error:
             return _Missing(str(error))
-        package = module if found.folders else module.rpartition(".")[0]
+        package = module if file.folders else module.rpartition(".")[0]
         return read_scope(module, package, tree.body)

@@ -70,10 +70,10 @@ def source_folder(dist: Distribution) -> Path | None:
 def direct_url(dist: Distribution) -> dict[str, Any]:
     """Return the record of an installation from elsewhere than an index (PEP 610); {} without a readable one."""
     try:
-        found = json.loads(text_of(dist, "direct_url.json") or "{}")
+        record = json.loads(text_of(dist, "direct_url.json") or "{}")
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return record if isinstance(record, dict) else {}
 
 
 def ordered(version: str) -> tuple[int, ...]:

@@ -22,18 +22,18 @@ _OUTPUT: Final = 3
 """Index of the output list in an Add of a ``BatchUpdate``: index, parameters, prompt, output."""
 
 
-def reads(found: Deduction) -> Reads:
+def reads(deduction: Deduction) -> Reads:
     """Return how much of its requests' output a class reads; ``found``: the deduction about the class."""
-    if not found.complete:
+    if not deduction.complete:
         return "unknown"
-    portable = [name for name in found.outside if name.startswith("lpkit.") and _interfaces(name) >= {V1, V2}]
+    portable = [name for name in deduction.outside if name.startswith("lpkit.") and _interfaces(name) >= {V1, V2}]
     if portable:
-        return _declared(found.bodies, portable[0].rpartition(".")[2])
-    if V1 not in found.interfaces or any(name.endswith(".AdapterLogitsProcessor") for name in found.outside):
+        return _declared(deduction.bodies, portable[0].rpartition(".")[2])
+    if V1 not in deduction.interfaces or any(name.endswith(".AdapterLogitsProcessor") for name in deduction.outside):
         return "unknown"
-    if any(not name.endswith(".LogitsProcessor") for name in found.outside):
+    if any(not name.endswith(".LogitsProcessor") for name in deduction.outside):
         return "unknown"  # derives from a built-in of vLLM
-    return _strongest(_lists(found.bodies))
+    return _strongest(_lists(deduction.bodies))
 
 
 def _interfaces(name: str) -> frozenset[str]:

@@ -163,22 +163,22 @@ def _on_v2(release: Release | None, value: str | None, lack: str, demands: Deman
 
 
 def _switched(release: Release | None, value: str, lack: str, only_v1: Sequence[str]) -> Choice:
-    told = f"{SWITCH}={value}"
+    setting = f"{SWITCH}={value}"
     try:
         on = bool(int(value))
     except ValueError:
         # An empty value, or "true": vLLM converts with int().
-        return Choice(V1, told, refusal=f"{SWITCH} must be 0 or 1, not {value!r}: vLLM ends with a ValueError")
+        return Choice(V1, setting, refusal=f"{SWITCH} must be 0 or 1, not {value!r}: vLLM ends with a ValueError")
     if not on:
-        return Choice(V1, told, told=True)
+        return Choice(V1, setting, told=True)
     if is_before(release, V2_FOR_SOME_SINCE):
-        return Choice(V2, f"{told}; this release's V2 runner does not support custom processors", loads=False)
+        return Choice(V2, f"{setting}; this release's V2 runner does not support custom processors", loads=False)
     if lack:
-        return Choice(V2, told, refusal=f"{told}, but {lack}")
+        return Choice(V2, setting, refusal=f"{setting}, but {lack}")
     if is_before(release, V2_PROCESSORS_SINCE):
-        refusal = f"{told}, and before {_V2_SINCE} the V2 runner refuses to start with a custom processor"
-        return Choice(V2, told, refusal=refusal, loads=False)
+        refusal = f"{setting}, and before {_V2_SINCE} the V2 runner refuses to start with a custom processor"
+        return Choice(V2, setting, refusal=refusal, loads=False)
     if only_v1:
-        refusal = f"{told}, but the V2 runner does not support {' and '.join(only_v1)}"
-        return Choice(V2, told, refusal=refusal, forced=True)
-    return Choice(V2, told)
+        refusal = f"{setting}, but the V2 runner does not support {' and '.join(only_v1)}"
+        return Choice(V2, setting, refusal=refusal, forced=True)
+    return Choice(V2, setting)

@@ -22,21 +22,21 @@ def issues(inventory: Inventory, path: Sequence[str] | None, folder: Path, templ
 
     ``template`` is this lpkit's version of the template.
     """
-    found: list[Issue] = []
+    problems: list[Issue] = []
     sources: dict[Path, str] = {}
     for name in dict.fromkeys(plugin.distribution for plugin in inventory.plugins):
         dist = find(name, path)
         if dist is None:
             continue
-        found += _requirements(name, dist)
+        problems += _requirements(name, dist)
         source = source_folder(dist)
         if source is not None:
             sources.setdefault(source, name)
     sources.setdefault(folder.resolve(), folder.name)
     for source, name in sources.items():
-        found += _template(name, source, template)
-        found += _installation(source, inventory, path)
-    return found
+        problems += _template(name, source, template)
+        problems += _installation(source, inventory, path)
+    return problems
 
 
 def _installation(source: Path, inventory: Inventory, path: Sequence[str] | None) -> Iterator[Issue]:

@@ -228,19 +228,19 @@ def _words_of(file: Any) -> Iterator[str]:
 
 
 def _options(words: Sequence[str]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     name = ""
     for word in words:
         option = re.match(r"--?[A-Za-z][^=]*", word)
         if option:
             head, dot, inner = option[0].partition(".")
             name = _SHORT.get(head, head.lstrip("-")) + dot + inner
-            _take(found, name, word[option.end() + 1 :] if "=" in word else None)
+            _take(options, name, word[option.end() + 1 :] if "=" in word else None)
         elif name:
-            _take(found, name, word)
+            _take(options, name, word)
             if _normal(name) not in _MANY:
                 name = ""
-    return found
+    return options
 
 
 def _normal(name: str) -> str:
@@ -248,12 +248,12 @@ def _normal(name: str) -> str:
     return head.replace("_", "-") + dot + rest.replace("-", "_")
 
 
-def _take(found: dict[str, Any], name: str, value: str | None) -> None:
+def _take(options: dict[str, Any], name: str, value: str | None) -> None:
     """Add an option, or a value of an option, to ``found``."""
     name = _normal(name)
     head, _, inner = name.partition(".")
     if head in _JSON:
-        held = found.setdefault(head, {})
+        held = options.setdefault(head, {})
         if value is None:
             return
         if inner:
@@ -264,9 +264,9 @@ def _take(found: dict[str, Any], name: str, value: str | None) -> None:
         else:
             held.update(_object(head, value))
     elif head in _MANY:
-        found.setdefault(head, []).extend([] if value is None else [value])
+        options.setdefault(head, []).extend([] if value is None else [value])
     else:
-        found[head] = True if value is None else value
+        options[head] = True if value is None else value
 
 
 def _scalar(value: str) -> Any:
@@ -278,12 +278,12 @@ def _scalar(value: str) -> Any:
 
 def _object(name: str, value: str) -> dict[str, Any]:
     try:
-        found = json.loads(value)
+        parsed = json.loads(value)
     except ValueError as error:
         raise UsageError(f"--{name} takes a JSON object, and {value[:80]} is not JSON ({error})") from None
-    if not isinstance(found, dict):
+    if not isinstance(parsed, dict):
         raise UsageError(f"--{name} takes a JSON object, not {value[:80]}")
-    return found
+    return parsed
 
 
 def environment_of(serving: Serving) -> dict[str, str]:

@@ -93,5 +93,5 @@ def _driver() -> str | None:
         text = _DRIVER.read_text("utf-8", "replace")
     except OSError:
         return None
-    found = re.search(r"\s(\d+\.\d+(?:\.\d+)?)\s", text)
-    return found[1] if found else None
+    match = re.search(r"\s(\d+\.\d+(?:\.\d+)?)\s", text)
+    return match[1] if match else None

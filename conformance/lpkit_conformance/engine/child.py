@@ -56,7 +56,7 @@ def _session() -> Session:
     return _state.session
 
 
-def survey(runner: Runner, target: str, path: list[str], told: dict[str, Any]) -> dict[str, Any]:
+def survey(runner: Runner, target: str, path: list[str], plan_data: dict[str, Any]) -> dict[str, Any]:
     """Import the plugin and tell what it is; raises what its module raises."""
     import torch
 
@@ -68,7 +68,7 @@ def survey(runner: Runner, target: str, path: list[str], told: dict[str, Any]) -
     from lpkit_conformance.suite.in_process import Session
     from lpkit_conformance.suite.load_failures import load_failure
 
-    plan = decode(Plan, told)
+    plan = decode(Plan, plan_data)
     os.environ.update(plan.environment)
     # What is selected are checks of the engine; this session only makes requests, on the reference runtime.
     plan = replace(plan, cases=in_one_engine(plan.cases), select=(), ignore=(), first=(), alone=False, device="cpu")
@@ -105,8 +105,8 @@ def hide_installed() -> None:
     real = importlib.metadata.entry_points
 
     def entry_points(**select: Any) -> Any:
-        found = real(**select)
-        return type(found)(()) if select.get("group") == GROUP else found
+        entries = real(**select)
+        return type(entries)(()) if select.get("group") == GROUP else entries
 
     importlib.metadata.entry_points = entry_points
     for name in ("vllm.v1.sample.logits_processor", "vllm.v1.worker.gpu.sample.logits_processor.loader"):
@@ -144,10 +144,10 @@ def _tokenizer(vocab_size: int) -> str:
 
 def _options(extra: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments for an engine of the reference runtime with the same asynchronous scheduling and drafts."""
-    found: dict[str, Any] = {"async_scheduling": bool(extra.get("async_scheduling"))}
+    options: dict[str, Any] = {"async_scheduling": bool(extra.get("async_scheduling"))}
     if speculation := extra.get("speculative_config"):
-        found["num_speculative_tokens"] = speculation["num_speculative_tokens"]
-    return found
+        options["num_speculative_tokens"] = speculation["num_speculative_tokens"]
+    return options
 
 
 def in_one_engine(cases: Sequence[Case]) -> tuple[Case, ...]:
@@ -235,10 +235,10 @@ def _refused() -> Iterator[tuple[str, dict[str, Any]]]:
 
 def serve_alone(asks: tuple[Ask, ...]) -> dict[str, Answer]:
     """One request after the other."""
-    found: dict[str, Answer] = {}
+    answers: dict[str, Answer] = {}
     for ask in asks:
-        found.update(generate((replace(ask, at=0, abort_at=None),)))
-    return found
+        answers.update(generate((replace(ask, at=0, abort_at=None),)))
+    return answers
 
 
 def reference(tokens: dict[str, list[int]], asks: dict[str, Ask]) -> dict[str, Expected]:
@@ -301,9 +301,9 @@ def _processed(ask: Ask, tokens: list[int], raw: Any, with_plugin: bool) -> Any:
     params = make_params(ask.params)
     request = Request(ask.request_id, params, list(ask.prompt_token_ids), len(tokens))
     engine.add(request)
-    found = []
+    rows = []
     for token in tokens:
         step = engine.step(force={ask.request_id: token})
         assert step.processed is not None
-        found.append(step.processed[0].float().clone())
-    return torch.stack(found).numpy()
+        rows.append(step.processed[0].float().clone())
+    return torch.stack(rows).numpy()

@@ -29,13 +29,13 @@ class DraftedTokens(NamedTuple):
 
 def extra(trace: Trace) -> dict[str, Any]:
     """``EngineSettings.extra`` of an engine for the trace, as far as a tiny one on a CPU can have it."""
-    found: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     if trace.settings.get("async_scheduling") or any(step.placeholders for step in trace.v1_steps):
-        found["async_scheduling"] = True
+        settings["async_scheduling"] = True
     speculation = trace.settings.get("speculative_config") or {}
     if speculation.get("method") in LOOKED_UP:
-        found["speculative_config"] = dict(speculation)
-    return found
+        settings["speculative_config"] = dict(speculation)
+    return settings
 
 
 def drafts(trace: Trace) -> bool:
@@ -55,8 +55,8 @@ def words(trace: Trace, subjects: Sequence[Subject]) -> dict[str, DraftedTokens]
     for step in trace.steps:
         for name, ids in step.tokens.items():
             texts[name] += ids
-    found = {name: (request.prompt or (), texts[name]) for name, request in trace.requests.items()}
-    recorded = dict.fromkeys(token for pair in found.values() for ids in pair for token in ids)
+    texts_by_request = {name: (request.prompt or (), texts[name]) for name, request in trace.requests.items()}
+    recorded = dict.fromkeys(token for pair in texts_by_request.values() for ids in pair for token in ids)
     named = [token for subject in subjects for case in subject.cases for token in subject.model.named(case)]
     ours = dict.fromkeys((*named, *range(min(subject.setup.vocab_size for subject in subjects))))
     if len(recorded) > len(ours):
@@ -64,7 +64,7 @@ def words(trace: Trace, subjects: Sequence[Subject]) -> dict[str, DraftedTokens]
     new = dict(zip(recorded, ours, strict=False))
     return {
         name: DraftedTokens(tuple(map(new.__getitem__, prompt)), tuple(map(new.__getitem__, text)))
-        for name, (prompt, text) in found.items()
+        for name, (prompt, text) in texts_by_request.items()
     }
 
 
@@ -79,7 +79,7 @@ def too_late(trace: Trace, name: str, last: int) -> int:
     return len(trace.steps[last].tokens.get(name, ())) if left else 0
 
 
-def left_out(trace: Trace, known: Mapping[str, DraftedTokens], others: int) -> Iterator[str]:
+def left_out(trace: Trace, texts: Mapping[str, DraftedTokens], others: int) -> Iterator[str]:
     """Sentences about each departure from the recording that drafts cause.
 
     Args:
@@ -90,7 +90,7 @@ def left_out(trace: Trace, known: Mapping[str, DraftedTokens], others: int) -> I
         if not drafts(trace):
             method = (trace.settings.get("speculative_config") or {}).get("method", "one that the trace does not name")
             yield f"the engine runs without drafts: their drafter ({method}) needs a model"
-        elif not known:
+        elif not texts:
             yield "drafts are looked up in other texts than the recorded ones, which the trace or the vocabulary lacks"
         elif others:
             yield f"{others} requests write what their case names: their drafts are others than the recorded ones"

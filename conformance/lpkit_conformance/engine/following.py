@@ -18,8 +18,8 @@ def replay(runner: Runner) -> dict[str, Any]:
 
     Import vLLM in a prepared process (``tiny.import_vllm``) first. vLLM refuses texts of requests with drafts.
     """
-    known = importlib.import_module("vllm.engine.arg_utils").EngineArgs.__dataclass_fields__
-    return {"enable_trace_replay": True} if runner == V2 and "enable_trace_replay" in known else {}
+    arguments = importlib.import_module("vllm.engine.arg_utils").EngineArgs.__dataclass_fields__
+    return {"enable_trace_replay": True} if runner == V2 and "enable_trace_replay" in arguments else {}
 
 
 def follow(model_runner: Any, texts: Texts) -> None:

@@ -23,7 +23,7 @@ def location(error: EngineError) -> str:
     """``file:line`` of the author's where the plugin raised, hung or ended the process."""
     if isinstance(error, ProcessLost):
         return location_in(error.loss.stacks)
-    frames = [(found["file"], found["line"]) for found in FRAME.finditer(getattr(error, "details", ""))]
+    frames = [(match["file"], match["line"]) for match in FRAME.finditer(getattr(error, "details", ""))]
     return next((f"{file}:{line}" for file, line in reversed(frames) if is_authors(file)), "")
 
 

@@ -47,15 +47,15 @@ def workload(program: Program, subject: Subject, unjudged_if_greedy: bool) -> Wo
         if variant is not None:
             users.add(op.request)
     unjudged = {name for name, ask in asks.items() if unjudged_if_greedy and not ask.params["temperature"]}
-    told = tuple(str(op) for op in program.ops)
-    return Workload((tuple(asks.values()),), frozenset(users), frozenset(unjudged), (), (), told)
+    listed = tuple(str(op) for op in program.ops)
+    return Workload((tuple(asks.values()),), frozenset(users), frozenset(unjudged), (), (), listed)
 
 
 def left_to_the_engine(program: Program) -> list[str]:
     """Names of the parts of a program that no request can cause."""
-    found = {words: None for op in program.ops if (words := LEFT_TO_THE_ENGINE.get(type(op)))}
+    parts = {words: None for op in program.ops if (words := LEFT_TO_THE_ENGINE.get(type(op)))}
     pieces = ["prompts in pieces"] if any(isinstance(op, Arrive) and op.chunks for op in program.ops) else []
-    return [*found, *pieces, "the order of rows"]
+    return [*parts, *pieces, "the order of rows"]
 
 
 class _Lifetimes(RequestSource):

@@ -112,8 +112,8 @@ def make(
     unjudged = frozenset(name for name, ask in both.items() if invariant and ask.params["temperature"] == 0)
     drafted = tuple(maker.drafted()) if runner == V2 else ()
     company = tuple(ask for ask in waves if ask.params["temperature"] == 0 or "seed" in ask.params)[:4]
-    told = _told([batch for batch in (tight, waves, drafted) if batch], frozenset(maker.users))
-    return Workload((tight, waves), frozenset(maker.users), unjudged, tuple(refused), company, told, drafted=drafted)
+    listed = _told([batch for batch in (tight, waves, drafted) if batch], frozenset(maker.users))
+    return Workload((tight, waves), frozenset(maker.users), unjudged, tuple(refused), company, listed, drafted=drafted)
 
 
 def _told(batches: Sequence[Sequence[Ask]], users: frozenset[str]) -> tuple[str, ...]:
@@ -147,8 +147,8 @@ class _Maker:
             params = arguments(case, tokens, sampled, n)
             if seeded and params["temperature"]:
                 params["seed"] = 100 + n
-            own = case.prompt_token_ids if case else ()
-            prompt = (*self.prompt(name, max(shape.prompt - len(own), 1)), *own)
+            prompt_end = case.prompt_token_ids if case else ()
+            prompt = (*self.prompt(name, max(shape.prompt - len(prompt_end), 1)), *prompt_end)
             prompt = prompt[-(MAX_MODEL_LEN - tokens) :]
             yield Ask(name, prompt, params, shape.at, shape.abort_at, logits=True, text=text)
 
@@ -169,13 +169,13 @@ class _Maker:
                 prompt[place] = self.prompt(f"{name} error {place}", 1)[0]
             params = arguments(case, tokens, n % 2 == 0, n)
             params = {key: value for key, value in params.items() if key not in REFUSED}
-            own = case.prompt_token_ids if case else ()
-            yield Ask(name, (*prompt, *own)[-(MAX_MODEL_LEN - tokens) :], params, 2 * n, logits=True, text=text)
+            prompt_end = case.prompt_token_ids if case else ()
+            yield Ask(name, (*prompt, *prompt_end)[-(MAX_MODEL_LEN - tokens) :], params, 2 * n, logits=True, text=text)
 
     def _text(self, case: Case, tokens: int) -> tuple[int, ...]:
         """The output that the case names, repeated; empty if it names none."""
-        own = case.output_token_ids
-        return tuple(islice(cycle(own), max(tokens, min(len(own) + 2, MOST_TEXT)))) if own else ()
+        named = case.output_token_ids
+        return tuple(islice(cycle(named), max(tokens, min(len(named) + 2, MOST_TEXT)))) if named else ()
 
     def prompt(self, name: str, length: int) -> tuple[int, ...]:
         rng = random.Random(f"{self._seed} {name}")

@@ -61,7 +61,7 @@ def stays(trace: Trace) -> dict[str, Stay]:
     placed = {added.request: number for number, step in enumerate(trace.v2_steps) for added in step.added}
     turn = {name: number for number, name in enumerate(placed)}  # V2 sorts the rows of those that come together
     lens = trace.output_lens
-    found = {}
+    present = {}
     for name, steps in sorted(rows.items(), key=lambda item: (item[1][0], turn.get(item[0], 0))):
         first, prompt = steps[0], trace.requests[name].prompt_len
         ahead = min(lost := max(len(trace.steps[first].tokens.get(name, ())) - 1, 0), RUN_UP)
@@ -70,8 +70,8 @@ def stays(trace: Trace) -> dict[str, Stay]:
         if unseen and name in placed and prompt > 1 and name not in trace.v2_steps[first].applies[0].discarded:
             # Its prompt ends with what it generated in steps that a V2 processor does not see.
             prompt, ahead, tokens = prompt - 1, ahead + 1, tokens + 1
-        found[name] = Stay(first, steps[-1], min(prompt, LONGEST_PROMPT), tokens, ahead)
-    return found
+        present[name] = Stay(first, steps[-1], min(prompt, LONGEST_PROMPT), tokens, ahead)
+    return present
 
 
 def _who(step: V1Step | V2Step) -> Iterator[str]:
@@ -85,9 +85,9 @@ def _who(step: V1Step | V2Step) -> Iterator[str]:
 def recorded_settings(trace: Trace, roomy: EngineSettings) -> EngineSettings:
     """Settings for the trace: those of its recording, as far as they are known."""
     roomy = replace(roomy, extra=drafted.extra(trace))
-    known = {name: trace.settings[name] for name in SCHEDULING if trace.settings.get(name) is not None}
+    recorded = {name: trace.settings[name] for name in SCHEDULING if trace.settings.get(name) is not None}
     if any(name in trace.settings for name in SCHEDULING):
-        return replace(roomy, max_num_seqs=trace.max_num_seqs, max_model_len=trace.max_model_len, **known)
+        return replace(roomy, max_num_seqs=trace.max_num_seqs, max_model_len=trace.max_model_len, **recorded)
     need = max(stay.prompt + stay.tokens for stay in stays(trace).values())
     return replace(roomy, max_num_seqs=trace.max_num_seqs, max_model_len=max(ROOMY_MODEL_LEN, need + LONGEST_PROMPT))
 
@@ -107,24 +107,24 @@ def workload(
         unjudged_if_greedy: whether V1 calls the processor for greedy requests or not, as it likes.
         max_model_len: of the engine.
     """
-    found = stays(trace)
+    present = stays(trace)
     names = list(trace.requests)
     uses = dict(zip(names, users(pattern, trace.settings, names), strict=True))
-    cast = {name: _character(trace, name, number, uses[name], subjects) for number, name in enumerate(found)}
-    lead = {name: stay.ahead + cast[name].generated for name, stay in found.items()}
-    begin = max(lead.values()) - min(stay.first for stay in found.values())
-    judged = _judged(trace, found)
-    known = drafted.words(trace, subjects)
-    recorded = {name: known[name] for name, played in cast.items() if known and not played.has_words}
+    cast = {name: _character(trace, name, number, uses[name], subjects) for number, name in enumerate(present)}
+    lead = {name: stay.ahead + cast[name].generated for name, stay in present.items()}
+    begin = max(lead.values()) - min(stay.first for stay in present.values())
+    judged = _judged(trace, present)
+    texts = drafted.words(trace, subjects)
+    recorded = {name: texts[name] for name, played in cast.items() if texts and not played.has_words}
     asks = []
     refused: set[str] = set()
-    for number, (name, stay) in enumerate(found.items()):
+    for number, (name, stay) in enumerate(present.items()):
         played = cast[name]
-        own = recorded.get(name)
-        prompt = own.prompt if own else tuple(played.subject.model.prompt(name, stay.prompt, played.variant))
+        words = recorded.get(name)
+        prompt = words.prompt if words else tuple(played.subject.model.prompt(name, stay.prompt, played.variant))
         prompt = prompt[-(max_model_len - 1) :]
         tokens = min(max(stay.tokens + lead[name] - stay.ahead, 1), max_model_len - len(prompt))
-        text = own.text if own else tuple(played.subject.model.emitted(name, played.variant, tokens))
+        text = words.text if words else tuple(played.subject.model.emitted(name, played.variant, tokens))
         at = begin + stay.first - lead[name]
         greedy = number % 4 == 3 and not unjudged_if_greedy
         params = arguments(played.case, tokens, not greedy, number)
@@ -133,13 +133,13 @@ def workload(
             params = {key: value for key, value in params.items() if key not in drafted.REFUSED}
         until = None if stay.tokens else at + stay.last - stay.first + 1
         asks.append(Ask(name, prompt, params, at, until, name in judged, text if name in judged else ()))
-    using = frozenset(name for name in found if uses[name])
-    told = (f"{len(asks)} requests of the trace {trace.path or trace.name}; {len(using)} use the plugin",)
-    beside = frozenset(found) - judged
-    notes = [*_left_out(trace, found, beside), *drafted.left_out(trace, known, len(known) - len(recorded))]
+    using = frozenset(name for name in present if uses[name])
+    summary = (f"{len(asks)} requests of the trace {trace.path or trace.name}; {len(using)} use the plugin",)
+    beside = frozenset(present) - judged
+    notes = [*_left_out(trace, present, beside), *drafted.left_out(trace, texts, len(texts) - len(recorded))]
     if refused:
         notes.append(f"requests are without {', '.join(sorted(refused))}, which vLLM refuses next to drafts")
-    return Workload((tuple(asks),), using, beside, (), (), told, beside, tuple(notes))
+    return Workload((tuple(asks),), using, beside, (), (), summary, beside, tuple(notes))
 
 
 @dataclass(frozen=True)
@@ -166,37 +166,37 @@ class _Character:
 def _character(trace: Trace, name: str, number: int, uses: bool, subjects: Sequence[Subject]) -> _Character:
     """With the arguments that the request had in the server, if the trace has their values and they are a case."""
     watch: Mapping[str, Any] = trace.settings.get("watch", {})
-    own = watch["arguments"].get(name) if watch.get("values") else None
-    if uses and own is not None:
+    arguments = watch["arguments"].get(name) if watch.get("values") else None
+    if uses and arguments is not None:
         for subject in subjects:
-            if subject.setup.case.fields.get("extra_args") == own:
+            if subject.setup.case.fields.get("extra_args") == arguments:
                 return _Character(subject, 0, subject.setup.case)
     subject = subjects[number % len(subjects)]
     variant = number // len(subjects) % min(len(subject.cases), VARIANTS) if uses else None
     return _Character(subject, variant, subject.cases[variant] if variant is not None else None)
 
 
-def _judged(trace: Trace, found: Mapping[str, Stay]) -> frozenset[str]:
+def _judged(trace: Trace, present: Mapping[str, Stay]) -> frozenset[str]:
     """The requests that are served alone, too: as many as there is time for, those near the trace's end first."""
     culprit = trace.settings.get("watch", {}).get("request")
-    order = sorted(found, key=lambda name: (name != culprit, -found[name].last, found[name].first))
+    order = sorted(present, key=lambda name: (name != culprit, -present[name].last, present[name].first))
     judged: list[str] = []
     left = MOST_JUDGED[trace.runner]
     for name in order:
-        if left > 0 and found[name].tokens:
+        if left > 0 and present[name].tokens:
             judged.append(name)
-            left -= found[name].tokens
+            left -= present[name].tokens
     return frozenset(judged)
 
 
-def _left_out(trace: Trace, found: Mapping[str, Stay], beside: frozenset[str]) -> Iterator[str]:
+def _left_out(trace: Trace, present: Mapping[str, Stay], beside: frozenset[str]) -> Iterator[str]:
     """Sentences about each departure from the recording."""
-    if cut := sum(trace.requests[name].prompt_len > LONGEST_PROMPT for name in found):
+    if cut := sum(trace.requests[name].prompt_len > LONGEST_PROMPT for name in present):
         yield f"{cut} prompts are cut to {LONGEST_PROMPT} tokens"
-    if cut := sum(len(trace.steps[stay.first].tokens.get(name, ())) - 1 > RUN_UP for name, stay in found.items()):
+    if cut := sum(len(trace.steps[stay.first].tokens.get(name, ())) - 1 > RUN_UP for name, stay in present.items()):
         yield f"{cut} requests have generated {RUN_UP} tokens when the trace begins, and not as many as in the server"
-    if late := [name for name in beside if found[name].tokens]:
-        yield f"{len(late)} of {len(found)} requests are served in the batch only, and not judged: there are many"
+    if late := [name for name in beside if present[name].tokens]:
+        yield f"{len(late)} of {len(present)} requests are served in the batch only, and not judged: there are many"
 
 
 def met(trace: Trace, steps: Sequence[V1Step | V2Step]) -> list[str]:

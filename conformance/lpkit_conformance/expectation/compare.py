@@ -35,9 +35,9 @@ class Mismatch:
     kind: str  # lost: the plugin did not act; stale: it acted where it should not; wrong: it acted differently
 
 
-def unequal(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+def unequal(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
     """Return the mask of differences between two results; LP306 reports NaN that is in both."""
-    return (one != other) & ~(one.isnan() & other.isnan())
+    return (first != second) & ~(first.isnan() & second.isnan())
 
 
 def first_row(wrong: torch.Tensor) -> int:
@@ -59,10 +59,10 @@ def compare(seen: Observation, solo: SoloRuns, only: str = "") -> Mismatch | Non
     rows = [row for row, _ in judged]
     if len(rows) < len(got):
         got = got[rows]
-    found = None if torch.equal(wanted, got) else first_difference(seen.before[rows], wanted, got)
-    if found is None:
+    difference = None if torch.equal(wanted, got) else first_difference(seen.before[rows], wanted, got)
+    if difference is None:
         return None
-    index, token, expected_value, got_value, kind = found
+    index, token, expected_value, got_value, kind = difference
     row = judged[index][0]
     item = seen.rows[row]
     logits = differing(seen.before[row], judged[index][1], seen.after[row])

@@ -70,15 +70,15 @@ def compare_counts(
     by_token = torch.zeros(len(token_ids), len(likely) + 1).index_add_(1, columns, probabilities)
     by_kind = torch.zeros(len(token_ids), kind_count).scatter_add_(1, kinds, probabilities)
     seen = columns[token_ids], kinds[places, token_ids]
-    found = [
+    departures = [
         (*test, group, int(chosen.sum()), labels)
         for group, chosen in _groups(groups)
         for expected, bins, labels in ((by_token, seen[0], likely), (by_kind, seen[1], []))
         for test in [_test(expected[chosen].sum(0).double(), torch.bincount(bins[chosen], minlength=expected.shape[1]))]
     ]
-    chance, bin_, expected_count, got, group, total, labels = min(found, key=lambda item: item[0])
+    chance, bin_, expected_count, got, group, total, labels = min(departures, key=lambda item: item[0])
     token = labels[bin_] if bin_ < len(labels) else None
-    return Departure(chance, len(found), group, expected_count, got, token, total)
+    return Departure(chance, len(departures), group, expected_count, got, token, total)
 
 
 def _groups(groups: torch.Tensor) -> Iterator[tuple[int | None, torch.Tensor]]:

@@ -57,14 +57,14 @@ def choices(subject: Subject, rank: int) -> dict[str, list[Choice]]:
 
     On V2 once more with the rows of the slots that it owns only, as sampling in shards has it.
     """
-    found: dict[str, list[Choice]] = {}
+    chosen: dict[str, list[Choice]] = {}
     for host in hosts_of(subject.plugin.interfaces):
         there = subject.having(host=host)
         whole = default_host(there, there.setup.max_num_seqs)
-        found[host] = _choices(whole)
+        chosen[host] = _choices(whole)
         if HOSTS[host].interface == V2:
-            found[host + OWN] = _choices(_OwnSlots(there, rank, whole.pool.requests))
-    return found
+            chosen[host + OWN] = _choices(_OwnSlots(there, rank, whole.pool.requests))
+    return chosen
 
 
 @fact
@@ -75,31 +75,31 @@ def first_rank(subject: Subject) -> dict[str, list[Choice]]:
 
 def parting(here: dict[str, list[Choice]], there: dict[str, list[Choice]]) -> Parting | None:
     """Return the first difference of two ranks; a different token is better evidence than different logits."""
-    found: list[Parting] = []
+    partings: list[Parting] = []
     for host in here:
         # Either rank alone has chosen for a slot that it owns; the other one needs what it would have chosen.
         ours, theirs = (_with_own(rank, host) for rank in (here, there))
         for (step, request, token, logits), (_, _, other, others) in zip(ours, theirs, strict=True):
             if logits != others:
-                found.append(Parting(host, step, request, (token, other)))
-    return min(found, key=lambda parting: (parting.tokens[0] == parting.tokens[1], parting.step), default=None)
+                partings.append(Parting(host, step, request, (token, other)))
+    return min(partings, key=lambda parting: (parting.tokens[0] == parting.tokens[1], parting.step), default=None)
 
 
 def _with_own(rank: dict[str, list[Choice]], host: str) -> list[Choice]:
     """A rank's choices; those of its own slots among those of the whole batch."""
     shown = rank[host] if host.endswith(OWN) else []
-    own = {(step, request): (step, request, token, logits) for step, request, token, logits in shown}
+    of_owner = {(step, request): (step, request, token, logits) for step, request, token, logits in shown}
     whole = rank[host.removesuffix(OWN)]
-    return [own.get((step, request), (step, request, token, logits)) for step, request, token, logits in whole]
+    return [of_owner.get((step, request), (step, request, token, logits)) for step, request, token, logits in whole]
 
 
 def _choices(host: Host) -> list[Choice]:
-    found: list[Choice] = []
+    chosen: list[Choice] = []
     for observation in host.run(OPS):
         tokens = (observation.after.float().cpu() + _noise(observation)).argmax(dim=1).tolist()
         for seen, row, token in zip(observation.rows, observation.after, tokens, strict=True):
-            found.append((observation.step, seen.request, token, _fingerprint(row)))
-    return sorted(found)
+            chosen.append((observation.step, seen.request, token, _fingerprint(row)))
+    return sorted(chosen)
 
 
 def _noise(observation: Observation) -> torch.Tensor:
@@ -123,16 +123,16 @@ class _OwnSlots(V2Host):
         told: the same requests by name, as the whole batch has left them.
     """
 
-    def __init__(self, subject: Subject, rank: int, told: Mapping[str, ActiveRequest]) -> None:
+    def __init__(self, subject: Subject, rank: int, requests: Mapping[str, ActiveRequest]) -> None:
         super().__init__(subject)
-        self._rank, self._told = rank, told
+        self._rank, self._told = rank, requests
 
     def _sample(self, drafts: int, accepted: int) -> Iterator[Observation]:
         actives = list(self.pool.running.values())
         tokens = {active.id: self._told[active.id].committed[len(active.committed)] for active in actives}
-        own = [active for active in actives if self.driver.slots.slot(active.id) % RANKS == self._rank]
-        if own:
-            yield self._apply(own, dict.fromkeys(tokens, 0), {request: [token] for request, token in tokens.items()})
+        owned = [active for active in actives if self.driver.slots.slot(active.id) % RANKS == self._rank]
+        if owned:
+            yield self._apply(owned, dict.fromkeys(tokens, 0), {request: [token] for request, token in tokens.items()})
         for active in actives:
             self._commit(active, [tokens[active.id]])
 

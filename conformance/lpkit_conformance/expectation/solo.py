@@ -67,12 +67,12 @@ class SoloRuns:
     def _alone(self, active: ActiveRequest, key: tuple[Arrive, Arrive | None], count: int) -> dict[int, torch.Tensor]:
         """The processed row at each of the next ``count`` positions of a request that has an instance to itself."""
         driver, request = drive(self._subject, 2), private(active)
-        found = {}
+        rows = {}
         for before, after in alone(self._subject, driver, request, active.logits_key, active.variant, count, new=True):
-            found[request.total_len] = after[0]
+            rows[request.total_len] = after[0]
             if key not in self._changed and not torch.equal(before, after):
                 self._changed.add(key)
-        return found
+        return rows
 
 
 @fact
@@ -87,9 +87,9 @@ def private(active: ActiveRequest) -> Request:
     """The request with its own lists, as it came."""
     request, begun = active.request, active.request.output_token_ids[: active.begun]
     prompt = None if request.prompt_token_ids is None else list(request.prompt_token_ids)
-    found = Request(request.request_id, request.params, prompt, request.max_tokens, prompt_len=request.prompt_len)
-    found.output_token_ids += begun
-    return found
+    copied = Request(request.request_id, request.params, prompt, request.max_tokens, prompt_len=request.prompt_len)
+    copied.output_token_ids += begun
+    return copied
 
 
 def fresh_batch(subject: Subject, actives: list[ActiveRequest], seen: Observation) -> torch.Tensor:

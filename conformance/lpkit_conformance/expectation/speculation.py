@@ -82,9 +82,9 @@ class Speculation:
         self._prompt = subject.model.prompt("drafts", PROMPT, 0)
         case = subject.cases[0]
         self._begun = [*subject.model.begun("drafts", 0), *case.output_token_ids]
-        known = [token for token in dict.fromkeys(subject.model.named(case)) if token < subject.setup.vocab_size]
+        named = [token for token in dict.fromkeys(subject.model.named(case)) if token < subject.setup.vocab_size]
         drawn = [crc32(f"{subject.setup.seed} likely {n}".encode()) % subject.setup.vocab_size for n in range(LIKELY)]
-        self.likely = list(dict.fromkeys([*known[: LIKELY // 3], *LOW, *drawn]))[:LIKELY]
+        self.likely = list(dict.fromkeys([*named[: LIKELY // 3], *LOW, *drawn]))[:LIKELY]
         self._raw = subject.model.rows([("drafts", n) for n in range(TOKENS + max(DRAFTS))]) * 0.5
         self._raw[:, self.likely] += ABOVE
         self.model = (self._raw / self._params.temperature).softmax(-1)
@@ -143,13 +143,13 @@ class Speculation:
         """``[runs, tokens, vocab]`` probabilities of the same texts in steps without drafts."""
         batch = _Batch(self._subject, self._runs, self._params, self._prompt, self._begun)
         runs = np.arange(self._runs)
-        found = []
+        probabilities = []
         for n in range(TOKENS):
             raw = self._raw[n].expand(self._runs, -1)
             processed = batch.apply(raw, runs, runs, runs, np.zeros_like(runs), batch.last)
-            found.append((processed / self._params.temperature).softmax(-1))
+            probabilities.append((processed / self._params.temperature).softmax(-1))
             batch.commit(runs, list(token_ids[:, n : n + 1].numpy()))
-        return torch.stack(found, 1)
+        return torch.stack(probabilities, 1)
 
     def _uniform(self, count: int) -> torch.Tensor:
         return torch.rand(count, generator=self._random).clamp_(1e-7).to(self._device)

@@ -37,9 +37,9 @@ def verified(
     sampled = after if len(judged) == len(seen) else after[judged]
     for row, token in zip(judged, subject.model.sampled(wanted, sampled), strict=True):
         item = seen[row]
-        own = tokens[item.request]
-        if item.local >= len(own):
+        intended = tokens[item.request]
+        if item.local >= len(intended):
             seen[row] = replace(item, discarded=True)
-        elif token != own[item.local]:
-            own[item.local :] = [token]
+        elif token != intended[item.local]:
+            intended[item.local :] = [token]
     return tuple(seen)

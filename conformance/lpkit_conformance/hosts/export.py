@@ -101,8 +101,8 @@ class ExportDriver(Driver):
         gone = set(leaving)
         self.order = [request for request in self.order if request.request_id not in gone]
         self.order += entering
-        for one, other in swaps:
-            self.order[one], self.order[other] = self.order[other], self.order[one]
+        for first, second in swaps:
+            self.order[first], self.order[second] = self.order[second], self.order[first]
         self._named = {name: row for name, row in self._named.items() if name not in gone}
 
     def shown(self, request: Request, name: str | None = None) -> Shown:
@@ -121,7 +121,7 @@ class ExportDriver(Driver):
         """Return last step's rows for the requests that continue, and new rows for the others."""
         before = list(self._rows)
         free = dict.fromkeys(before)
-        found = []
+        shown = []
         for place, item in enumerate(rows):
             if item.name is not None:
                 last = self._named.get(item.name)
@@ -132,8 +132,8 @@ class ExportDriver(Driver):
             free.pop(row, None)
             if item.name is not None:
                 self._named[item.name] = row
-            found.append(row)
-        return found
+            shown.append(row)
+        return shown
 
     def processed(self, logits: torch.Tensor, rows: Sequence[V1Row]) -> torch.Tensor:
         """Return the processed logits for these rows."""
@@ -149,16 +149,16 @@ class ExportDriver(Driver):
 
     def _one_object(self, params: SamplingParams) -> SamplingParams:
         """Return the shared object for all equal parameters: an exported processor receives them once."""
-        known = self._params.get(id(params))
-        if known is None:
-            known = params, self._equal.setdefault(repr(params), params)
-            self._params[id(params)] = known  # which keeps the object, and so its id
-        return known[1]
+        kept = self._params.get(id(params))
+        if kept is None:
+            kept = params, self._equal.setdefault(repr(params), params)
+            self._params[id(params)] = kept  # which keeps the object, and so its id
+        return kept[1]
 
 
 def _goes_on(row: V1Row, item: Shown) -> bool:
-    known = row.output_ids
-    return row.params is item.params and row.prompt_ids == item.prompt and known == item.outputs[: len(known)]
+    outputs = row.output_ids
+    return row.params is item.params and row.prompt_ids == item.prompt and outputs == item.outputs[: len(outputs)]
 
 
 class ExportProgramHost(Host):
@@ -178,13 +178,13 @@ class ExportProgramHost(Host):
 
     def _past_prefill(self) -> list[ActiveRequest]:
         """The requests that get a token in this step, by row."""
-        found = []
+        sampled = []
         for active in (self.pool.requests[request.request_id] for request in self.driver.order):
             if active.chunks:
                 active.chunks -= 1
             else:
-                found.append(active)
-        return found
+                sampled.append(active)
+        return sampled
 
     def _row(self, active: ActiveRequest) -> Row:
         seen = SeenRow(active.id, active.request.total_len)

@@ -43,8 +43,8 @@ def parts_of(host: str) -> HostParts:
     """
     if host not in HOSTS:
         raise ValueError(f"there is no host {host!r}, only {', '.join(HOSTS)}")
-    found: HostParts = importlib.import_module(f"lpkit_conformance.hosts.{host}").PARTS
-    return found
+    parts: HostParts = importlib.import_module(f"lpkit_conformance.hosts.{host}").PARTS
+    return parts
 
 
 def drive(subject: Subject, max_num_seqs: int | None = None) -> Driver:

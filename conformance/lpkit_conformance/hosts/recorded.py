@@ -30,23 +30,23 @@ to the patterns' periods.
 def assign_requests(trace: Trace, pattern: str) -> dict[str, Arrive]:
     """The simulated request that plays each request of the trace."""
     names = list(trace.requests)
-    found = {}
+    arrivals = {}
     for i, (name, uses) in enumerate(zip(names, users(pattern, trace.settings, names), strict=True)):
         character = i % len(LENGTHS)
         variant = character % VARIANTS if uses else None
-        found[name] = Arrive(name, variant, LENGTHS[character], character=f"t{character}")
-    return found
+        arrivals[name] = Arrive(name, variant, LENGTHS[character], character=f"t{character}")
+    return arrivals
 
 
 def reached(played: Iterable[tuple[Trace, str]]) -> dict[Arrive, int]:
     """The largest number of output tokens of a request in these traces and patterns, by order of arrival."""
-    found: dict[Arrive, int] = {}
+    lengths: dict[Arrive, int] = {}
     for trace, pattern in played:
         lens = trace.output_lens
         for name, arrived in assign_requests(trace, pattern).items():
             player = known_as(arrived)
-            found[player] = max(found.get(player, 0), lens[name])
-    return found
+            lengths[player] = max(lengths.get(player, 0), lens[name])
+    return lengths
 
 
 class TraceHost(ABC):
@@ -126,7 +126,7 @@ class TraceHost(ABC):
         chosen = {name: self.tokens[name][: rows[name]] for name in rows if name in self.tokens}
         judged = verified(self.subject, list(seen.rows), seen.after, chosen)
         # Where the engine skipped ``apply``, more tokens were committed than there are rows.
-        self.tokens.update({name: own + self.tokens[name][rows[name] :] for name, own in chosen.items()})
+        self.tokens.update({name: ids + self.tokens[name][rows[name] :] for name, ids in chosen.items()})
         return replace(seen, rows=judged)
 
 

@@ -89,7 +89,7 @@ def _unheld(request: Request, *names: str) -> list[int]:
 def _at(addresses: Sequence[int], make: Callable[[], T]) -> list[T]:
     """Return new objects at these addresses, in their order, as far as Python provides them."""
     wanted = set(addresses)
-    found = {}
+    made_at = {}
     rejected = {}  # a list would take the very address that a list has left
     for n in range(TRIES + len(wanted)):
         if not wanted:
@@ -97,10 +97,10 @@ def _at(addresses: Sequence[int], make: Callable[[], T]) -> list[T]:
         made = make()
         if id(made) in wanted:
             wanted.discard(id(made))
-            found[id(made)] = made
+            made_at[id(made)] = made
         else:
             rejected[n] = made
-    return [found[address] for address in addresses if address in found]
+    return [made_at[address] for address in addresses if address in made_at]
 
 
 _FIELDS: tuple[str, ...] = (

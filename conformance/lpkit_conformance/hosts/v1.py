@@ -82,9 +82,9 @@ class V1Host(Host):
     driver: V1Driver
 
     def anew(self, alter: Callable[[Request], Request | None] = lambda request: request) -> V1Driver:
-        found: V1Driver = self.drive(self.subject.setup.config(self.max_num_seqs))
-        found.begin(entering=filter(None, map(alter, self.driver.batch.requests)))
-        return found
+        driver: V1Driver = self.drive(self.subject.setup.config(self.max_num_seqs))
+        driver.begin(entering=filter(None, map(alter, self.driver.batch.requests)))
+        return driver
 
     def rewind(self) -> None:
         # The plugin reads its own lists, which are a token longer by now.

@@ -97,7 +97,7 @@ class V2Driver(Driver):
 
     def shared(self, method: str, args: tuple[Any, ...]) -> dict[str, Any]:
         state = self.slots.state
-        found: dict[str, Any] = {
+        arguments: dict[str, Any] = {
             "req_states.all_token_ids.gpu": state.all_token_ids.gpu.clone(),
             "req_states.total_len.gpu": state.total_len.gpu.clone(),
             "req_states.prompt_len.np": state.prompt_len.np.copy(),
@@ -106,8 +106,8 @@ class V2Driver(Driver):
         if method == "apply":
             for name in CONTEXT:
                 value = getattr(args[1], name)
-                found[f"ctx.{name}"] = value.clone() if isinstance(value, torch.Tensor) else value.copy()
-        return found
+                arguments[f"ctx.{name}"] = value.clone() if isinstance(value, torch.Tensor) else value.copy()
+        return arguments
 
     def apply(self, before: torch.Tensor, rows: Sequence[V2Row], **context: Any) -> torch.Tensor:
         """Call ``apply`` if the gate is open for these rows; ``context``: further arguments of ``make_context``."""
@@ -194,12 +194,12 @@ class V2Host(Host):
 
     def anew(self, alter: Callable[[Request], Request | None] = lambda request: request) -> V2Driver:
         subject, slots = self.subject, self.driver.slots
-        found = V2Driver(subject.plugin.cls, subject.setup.config(self.max_num_seqs), subject.setup.device, slots)
+        driver = V2Driver(subject.plugin.cls, subject.setup.config(self.max_num_seqs), subject.setup.device, slots)
         for active in self.pool.running.values():
             if request := alter(active.request):
-                found.enter(slots.slot(active.id), request.params)
-        found.flush()
-        return found
+                driver.enter(slots.slot(active.id), request.params)
+        driver.flush()
+        return driver
 
     def _begin(self) -> None:
         for active in self.pool.entered:
@@ -228,10 +228,10 @@ class V2Host(Host):
     def _calls(self, actives: list[ActiveRequest]) -> Iterator[list[ActiveRequest]]:
         """Return the requests in each ``apply`` call of a step."""
         for rank in range(self.manner.ranks):
-            own = [active for active in actives if self.driver.slots.slot(active.id) % self.manner.ranks == rank]
-            size = -(-len(own) // self.manner.split)
-            for start in range(0, len(own), size or 1):
-                yield own[start : start + size]
+            owned = [active for active in actives if self.driver.slots.slot(active.id) % self.manner.ranks == rank]
+            size = -(-len(owned) // self.manner.split)
+            for start in range(0, len(owned), size or 1):
+                yield owned[start : start + size]
 
     def _drafts(self, active: ActiveRequest, most: int) -> int:
         """Return the number of verified drafts of a request: some requests have one draft less than others."""
@@ -330,15 +330,15 @@ class V2TraceHost(TraceHost):
         request = self.requests[item.request].request
         if item.local == 0:
             return request.token_at(item.position - 1)
-        own = self.tokens[item.request]
+        tokens = self.tokens[item.request]
         if not item.discarded:
-            return own[item.local - 1]
+            return tokens[item.local - 1]
         recorded, newest = call.inputs[row], call.inputs[row - item.local]
         if recorded == -1:
             return -1
         # A drafter that has found nothing repeats the newest token.
         number = item.position if recorded != newest else None
-        return misleading(self.subject, number, own[-1], request.last_token_id)
+        return misleading(self.subject, number, tokens[-1], request.last_token_id)
 
     def _bounds(self, call: Apply, seen: Sequence[SeenRow]) -> list[int]:
         """Per request what is visible to its last row, and what the engine's bound was above it."""

@@ -98,7 +98,7 @@ def location_of(error: BaseException) -> str:
 def location_in(stacks: str) -> str:
     """The same in a dump of :mod:`faulthandler`, for the thread that runs the checks."""
     for section in re.split(r"\n\s*\n|\n(?=Thread |Current thread )", stacks):
-        frames = [(found["file"], found["line"]) for found in FRAME.finditer(section)]  # innermost first
+        frames = [(match["file"], match["line"]) for match in FRAME.finditer(section)]  # innermost first
         if any(_is_ours(Path(file)) for file, _ in frames):
             return next((f"{file}:{line}" for file, line in frames if is_authors(file)), "")
     return ""

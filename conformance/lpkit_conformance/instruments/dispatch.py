@@ -29,9 +29,9 @@ def _itself(value: Any, *_: Any, **__: Any) -> Any:
     return value
 
 
-def _equal(one: Any, other: Any) -> bool:
+def _equal(first: Any, second: Any) -> bool:
     """Of sizes, and of lists of sizes."""
-    return list(one) == list(other) if isinstance(one, list | tuple) else one == other
+    return list(first) == list(second) if isinstance(first, list | tuple) else first == second
 
 
 SHAPES = "torch.fx.experimental.symbolic_shapes"
@@ -60,14 +60,14 @@ class _Instead(ModuleType):
     """Answers what torch's operations ask of a module; for anything else there is the module itself."""
 
     def __getattr__(self, name: str) -> Any:
-        own = self.__name__
-        if name in ANSWERS[own]:
-            return ANSWERS[own][name]
-        if (own, name) == (SHAPES, "__path__"):  # every import from a module asks whether it is a package
+        module = self.__name__
+        if name in ANSWERS[module]:
+            return ANSWERS[module][name]
+        if (module, name) == (SHAPES, "__path__"):  # every import from a module asks whether it is a package
             raise AttributeError(name)
-        if sys.modules.get(own) is self:
-            del sys.modules[own]
-        return getattr(importlib.import_module(own), name)
+        if sys.modules.get(module) is self:
+            del sys.modules[module]
+        return getattr(importlib.import_module(module), name)
 
 
 @contextmanager

@@ -87,8 +87,8 @@ class NoteEdits(Watch):  # type: ignore[no-untyped-call]
 
 def variables(frame: FrameType | None) -> dict[str, Any]:
     """Return the variables of a function, and the attributes of its ``self``."""
-    known = frame.f_locals if frame else {}
-    return {**known, **{f"self.{name}": item for name, item in getattr(known.get("self"), "__dict__", {}).items()}}
+    held = frame.f_locals if frame else {}
+    return {**held, **{f"self.{name}": item for name, item in getattr(held.get("self"), "__dict__", {}).items()}}
 
 
 def _given(operands: Sequence[Any], result: torch.Tensor) -> Iterator[tuple[str, tuple[float, int]]]:

@@ -128,9 +128,9 @@ class InFlight(TorchFunctionMode):
             return source
         number = len(self.copies)
         self.copies.append(Copy(self._step, self.method, author_line(), source, source.clone()))
-        known = self._earlier[number].arrived if number < len(self._earlier) else None
-        late = known is not None and (known.shape, known.dtype) == (source.shape, source.dtype)
-        return (known if late else source).clone()  # type: ignore[union-attr]
+        earlier = self._earlier[number].arrived if number < len(self._earlier) else None
+        late = earlier is not None and (earlier.shape, earlier.dtype) == (source.shape, source.dtype)
+        return (earlier if late else source).clone()  # type: ignore[union-attr]
 
     @contextmanager
     def events(self) -> Iterator[None]:

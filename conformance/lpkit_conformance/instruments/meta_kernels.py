@@ -37,10 +37,10 @@ def fused_on_meta() -> Iterator[None]:
     :class:`~lpkit_conformance.instruments.operations.CountLaunches` counts what they launch.
     """
     whole, few = _modules()
-    known = fused.prepare, fused.prepare_few
+    originals = fused.prepare, fused.prepare_few
     with (
-        mock.patch.object(fused, "prepare", lambda device: whole if device == META else known[0](device)),
-        mock.patch.object(fused, "prepare_few", lambda device: few if device == META else known[1](device)),
+        mock.patch.object(fused, "prepare", lambda device: whole if device == META else originals[0](device)),
+        mock.patch.object(fused, "prepare_few", lambda device: few if device == META else originals[1](device)),
     ):
         yield
 

@@ -54,10 +54,10 @@ class ModuleState:
     def of(cls, plugin: Any) -> ModuleState:
         """The state before the first use of a class in this process that asked for it."""
         name = f"{getattr(plugin, '__module__', '')}.{getattr(plugin, '__qualname__', id(plugin))}"
-        known = _known.get(name)
-        if known is None or known[0] is not plugin:
-            known = _known[name] = plugin, cls(plugin)
-        return known[1]
+        kept = _known.get(name)
+        if kept is None or kept[0] is not plugin:
+            kept = _known[name] = plugin, cls(plugin)
+        return kept[1]
 
     def now(self) -> ModuleState:
         """Return the state at this moment."""
@@ -99,9 +99,9 @@ class ModuleState:
 _known: dict[str, tuple[Any, ModuleState]] = {}
 
 
-def _equal(one: Any, other: Any) -> bool:
+def _equal(first: Any, second: Any) -> bool:
     with contextlib.suppress(Exception):  # two tensors have no single answer
-        return bool(one == other)
+        return bool(first == second)
     return False
 
 
@@ -143,8 +143,8 @@ def _reached(values: Iterable[Any], modules: set[str]) -> Iterator[Any]:
 
 def owners(cls: Any) -> Iterator[Any]:
     """The author's modules, and the classes that they define."""
-    found = _led_to(_modules_used(cls), str(getattr(cls, "__module__", "")).partition(".")[0])
-    for name in [name for name in list(sys.modules) if name in found]:
+    led_to = _led_to(_modules_used(cls), str(getattr(cls, "__module__", "")).partition(".")[0])
+    for name in [name for name in list(sys.modules) if name in led_to]:
         module = sys.modules[name]
         if isinstance(module, ModuleType) and is_authors(getattr(module, "__file__", None) or "<none>"):
             yield module
@@ -159,16 +159,16 @@ def _led_to(names: Iterable[str], package: str) -> set[str]:
     A package may have hundreds of modules, as a company's or a test suite has, and the state of a plugin is looked at
     around each program.
     """
-    found: set[str] = set()
+    reached: set[str] = set()
     stack = list(names)
     while stack:
         module = sys.modules.get(name := stack.pop())
-        if name not in found and isinstance(module, ModuleType):
-            found.add(name)
+        if name not in reached and isinstance(module, ModuleType):
+            reached.add(name)
             for value in list(vars(module).values()):
                 led = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
                 stack += [led] if isinstance(led, str) and led.partition(".")[0] == package else []
-    return found
+    return reached
 
 
 def _modules_used(cls: Any) -> Iterator[str]:

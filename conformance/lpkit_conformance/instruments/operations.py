@@ -83,11 +83,11 @@ class MeasureOperations(CountOperations):  # type: ignore[no-untyped-call]
     @property
     def syncs(self) -> dict[str, int]:
         """Calls that made the host wait, named as authors write them, with their number."""
-        found: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for name, called in SYNCS.items():
             if self.counts[name]:
-                found[called] += self.counts[name]
-        return dict(found)
+                counts[called] += self.counts[name]
+        return dict(counts)
 
     def __enter__(self) -> MeasureOperations:
         self._values = SeeValues(lambda: self.to_device, self.sent)
@@ -107,8 +107,8 @@ class MeasureOperations(CountOperations):  # type: ignore[no-untyped-call]
         result = super().__torch_dispatch__(func, types, args, kwargs)
         given = _tensors((args, kwargs or {}))
         made = _tensors(result)
-        known = {tensor.untyped_storage()._cdata for tensor in given}
-        fresh = [tensor for tensor in made if tensor.untyped_storage()._cdata not in known]
+        storages = {tensor.untyped_storage()._cdata for tensor in given}
+        fresh = [tensor for tensor in made if tensor.untyped_storage()._cdata not in storages]
         view = bool(made) and not fresh and not func._schema.is_mutable
         self.views += view
         if fresh:

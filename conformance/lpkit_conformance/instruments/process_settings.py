@@ -66,15 +66,15 @@ def settings_kept() -> Iterator[None]:
 @contextlib.contextmanager
 def threads_started() -> Iterator[list[str]]:
     """Collect the names of the Python threads that are started within the context."""
-    found: list[str] = []
+    names: list[str] = []
     start = threading.Thread.start
 
     def noted(thread: threading.Thread) -> None:
-        found.append(thread.name)
+        names.append(thread.name)
         start(thread)
 
     with mock.patch.object(threading.Thread, "start", noted):
-        yield found
+        yield names
 
 
 @contextlib.contextmanager

@@ -41,8 +41,8 @@ class Pulse:
 
     @property
     def count(self) -> int:
-        found: int = COUNT.unpack_from(self._map)[0]
-        return found
+        beats: int = COUNT.unpack_from(self._map)[0]
+        return beats
 
     @property
     def calls(self) -> str:

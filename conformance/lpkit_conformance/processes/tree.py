@@ -51,13 +51,13 @@ def end(process: subprocess.Popen[bytes], folder: str) -> None:
 def marked(folder: str) -> list[int]:
     """Processes that belong to the child with that folder, or to a child of its own; empty where that is unknown."""
     mark = os.fsencode(f"{MARK}={folder}")
-    found = []
+    ids = []
     for environment in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):
             entries = environment.read_bytes().split(b"\0")
             if any(entry == mark or entry.startswith(mark + b"/") for entry in entries):
-                found.append(int(environment.parent.name))
-    return found
+                ids.append(int(environment.parent.name))
+    return ids
 
 
 def waited(pid: int) -> float:
@@ -70,8 +70,8 @@ def waited(pid: int) -> float:
 
 def own_folder() -> str | None:
     """The folder of the child that this process is, or belongs to; it is removed at the child's end."""
-    own = os.environ.get(MARK, "")
-    return own if own and Path(own).is_dir() else None
+    folder = os.environ.get(MARK, "")
+    return folder if folder and Path(folder).is_dir() else None
 
 
 def adopt_orphans() -> None:
@@ -82,12 +82,12 @@ def adopt_orphans() -> None:
 
 def children() -> dict[int, str]:
     """Return running direct children of this process: id -> command; empty where that is unknown."""
-    own = str(os.getpid())
-    found = {}
+    this_process = str(os.getpid())
+    commands = {}
     for status in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, ValueError):
             head, _, rest = status.read_text(errors="replace").rpartition(")")
             state, parent = rest.split()[:2]
-            if parent == own and state != "Z":
-                found[int(status.parent.name)] = head.partition("(")[2]
-    return found
+            if parent == this_process and state != "Z":
+                commands[int(status.parent.name)] = head.partition("(")[2]
+    return commands

@@ -45,12 +45,12 @@ MOST = 10_000
 
 def op_to_json(op: Op) -> dict[str, Any]:
     """``{"op": "arrive", "request": "a", "variant": 0, ...}``; other fields with their default are left out."""
-    found: dict[str, Any] = {"op": NAMES[type(op)]}
+    fields_by_name: dict[str, Any] = {"op": NAMES[type(op)]}
     for item in fields(op):  # type: ignore[arg-type]
         value = getattr(op, item.name)
         if item.default is MISSING or value != item.default or item.name == "variant":
-            found[item.name] = value
-    return found
+            fields_by_name[item.name] = value
+    return fields_by_name
 
 
 def op_from_json(value: object) -> Op:

@@ -32,9 +32,9 @@ def shrink(ops: list[Op], outcome: Any, fails: Callable[[Sequence[Op]], Any]) ->
         while start < len(ops) and budget > 0:
             candidate = ops[:start] + ops[start + size :]
             budget -= len(candidate)
-            found = fails(candidate) if candidate else None
-            if found is not None:
-                ops, outcome, shrunk = candidate, found, True
+            failure = fails(candidate) if candidate else None
+            if failure is not None:
+                ops, outcome, shrunk = candidate, failure, True
             else:
                 start += size
         if budget <= 0 or (size == 1 and not shrunk):
@@ -53,9 +53,9 @@ def simplify(ops: list[Op], outcome: Any, fails: Callable[[Sequence[Op]], Any]) 
                 continue
             candidate = [*ops[:place], simpler, *ops[place + 1 :]]
             budget -= len(candidate)
-            found = fails(candidate)
-            if found is not None:
-                ops, outcome = candidate, found
+            failure = fails(candidate)
+            if failure is not None:
+                ops, outcome = candidate, failure
     return ops, outcome
 
 
@@ -68,10 +68,10 @@ def single_steps(ops: Iterable[Op]) -> list[Op]:
 
 def joined_steps(ops: Iterable[Op]) -> list[Op]:
     """Neighbouring steps as one operation."""
-    found: list[Op] = []
+    joined: list[Op] = []
     for op in ops:
-        if found and isinstance(op, Step) and isinstance(found[-1], Step):
-            found[-1] = Step(found[-1].count + op.count)
+        if joined and isinstance(op, Step) and isinstance(joined[-1], Step):
+            joined[-1] = Step(joined[-1].count + op.count)
         else:
-            found.append(op)
-    return found
+            joined.append(op)
+    return joined

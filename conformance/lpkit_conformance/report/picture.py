@@ -45,8 +45,8 @@ def picture(shown: Show) -> str:
         raise UsageError(f"there is no token to draw: {shown.problem or 'no processor acted in this reply'}")
     at = -max(acting)[2]
     step = shown.steps[at]
-    own = [n for n, stage in enumerate(step.stages) if stage.processor is not None] or [1]
-    before, after = step.stages[own[0] - 1], step.stages[min(own[-1], len(step.stages) - 1)]
+    stages = [n for n, stage in enumerate(step.stages) if stage.processor is not None] or [1]
+    before, after = step.stages[stages[0] - 1], step.stages[min(stages[-1], len(step.stages) - 1)]
     named = {0, step.tokens.index(step.plain)}
     most = map(max, before.probabilities, after.probabilities)
     shares = [n in named or share for n, share in enumerate(most)]

@@ -89,10 +89,10 @@ class Case:
                 raise CaseError(f'case is not JSON: {error}; example: {{"extra_args": {{"my_key": 1}}}}') from None
         if not isinstance(value, Mapping):
             raise CaseError(f"a case is a JSON object of SamplingParams fields, not {type(value).__name__}")
-        known = {*_field_names(), *OWN_KEYS, GENERATED, REASONING}
+        keys = {*_field_names(), *OWN_KEYS, GENERATED, REASONING}
         for key in value:
-            if complete and key not in known:
-                remedy = f'{did_you_mean(str(key), known)} Arguments of plugins go under "extra_args"'
+            if complete and key not in keys:
+                remedy = f'{did_you_mean(str(key), keys)} Arguments of plugins go under "extra_args"'
                 raise CaseError(f"case has an unknown key {key!r}", remedy.strip())
         fields = {key: item for key, item in value.items() if key not in (*OWN_KEYS, GENERATED, REASONING)}
         extra = fields.get("extra_args")
@@ -102,20 +102,20 @@ class Case:
         if type(generated) is not int or not 0 <= generated <= MOST_GENERATED:
             raise CaseError(f"{GENERATED} must be a number of tokens up to {MOST_GENERATED}, not {generated!r}")
         prompt, output = (_ids(key, value.get(key, ())) for key in OWN_KEYS)
-        found = cls(fields, prompt, output, generated, _markers(value.get(REASONING, {})))
+        case = cls(fields, prompt, output, generated, _markers(value.get(REASONING, {})))
         if not complete:
-            return found
+            return case
         try:
-            found.params()
+            case.params()
         except Exception as error:
-            raise CaseError(f"SamplingParams refuses the case {found.text}: {error}") from None
-        return found
+            raise CaseError(f"SamplingParams refuses the case {case.text}: {error}") from None
+        return case
 
     @property
     def text(self) -> str:
         """The case as JSON."""
-        own = {key: getattr(self, key) for key in (*OWN_KEYS, GENERATED, REASONING)}
-        return json.dumps({**self.fields, **{key: value for key, value in own.items() if value}}, default=str)
+        extras = {key: getattr(self, key) for key in (*OWN_KEYS, GENERATED, REASONING)}
+        return json.dumps({**self.fields, **{key: value for key, value in extras.items() if value}}, default=str)
 
     def to_json(self) -> dict[str, Any]:
         """The case as JSON values, which :meth:`parse` reads."""
@@ -132,8 +132,8 @@ class Case:
 
     def token_ids(self) -> tuple[int, ...]:
         """Ints in the case that may be token ids; the source makes them likely."""
-        own = (*self.prompt_token_ids, *self.output_token_ids, *(i for ids in self.reasoning.values() for i in ids))
-        return tuple(sorted({*own, *(item for item in leaves(self.fields.get("extra_args")) if type(item) is int)}))
+        ids = {item for item in leaves(self.fields.get("extra_args")) if type(item) is int}
+        return tuple(sorted(ids.union(self.prompt_token_ids, self.output_token_ids, *self.reasoning.values())))
 
 
 @dataclass(frozen=True)
@@ -155,10 +155,10 @@ def _markers(value: object) -> dict[str, tuple[int, ...]]:
     for name in value:
         if name not in MARKERS:
             raise CaseError(f"{REASONING} has an unknown key {name!r}", did_you_mean(str(name), MARKERS).strip())
-    found = {str(name): _ids(f"{REASONING}.{name}", ids) for name, ids in value.items()}
-    if found and not (found.get("start") and found.get("end")):
+    markers = {str(name): _ids(f"{REASONING}.{name}", ids) for name, ids in value.items()}
+    if markers and not (markers.get("start") and markers.get("end")):
         raise CaseError(f"{REASONING} needs start and end, token ids that open and close a thought")
-    return found
+    return markers
 
 
 def make_params(fields: Mapping[str, Any]) -> SamplingParams:
@@ -201,16 +201,16 @@ def variants(case: Case, accepts: Callable[[SamplingParams], bool], vocab_size: 
 
     Up to four cases with fewer arguments follow, for the checks that try every combination of requests in one position.
     """
-    found = [case]
-    extra, own = case.fields.get("extra_args"), {name: case.fields[name] for name in STANDARD if case.fields.get(name)}
+    relatives, extra = [case], case.fields.get("extra_args")
+    usual = {name: case.fields[name] for name in STANDARD if case.fields.get(name)}
     for step in (1, 2, 3):
         shifted = {"extra_args": _shift(extra, step, vocab_size)} if extra else _shift(case.fields, step, vocab_size)
-        for standard in (_shift(own, step, vocab_size), dict[str, Any]()):
+        for standard in (_shift(usual, step, vocab_size), dict[str, Any]()):
             relative = replace(case, fields={**case.fields, **shifted, **standard})
-            if relative not in found and _usable(relative, accepts):
-                found.append(relative)
+            if relative not in relatives and _usable(relative, accepts):
+                relatives.append(relative)
                 break
-    return [*found[:VARIANTS], *_shorter(case, accepts)]
+    return [*relatives[:VARIANTS], *_shorter(case, accepts)]
 
 
 def neighbours(case: Case, accepts: Callable[[SamplingParams], bool], vocab_size: int) -> list[Case]:
@@ -232,7 +232,7 @@ def distinct(
     case: Case, accepts: Callable[[SamplingParams], bool], vocab_size: int, numbers: Iterable[int]
 ) -> list[Case]:
     """Return relatives of a case with arguments close to its own, all different; a number has at most one relative."""
-    found = []
+    relatives = []
     for number in numbers:
         for sign in (-1, 1):
             extra = case.fields.get("extra_args")
@@ -240,9 +240,9 @@ def distinct(
             fields = {**case.fields, "extra_args": moved} if extra else moved
             relative = Case(fields, case.prompt_token_ids, case.output_token_ids)
             if fields != case.fields and _usable(relative, accepts):
-                found.append(relative)
+                relatives.append(relative)
                 break
-    return found
+    return relatives
 
 
 def _usable(case: Case, accepts: Callable[[SamplingParams], bool]) -> bool:
@@ -292,12 +292,12 @@ def _with_arguments(
     case: Case, arguments: Sequence[Mapping[str, Any]], accepts: Callable[[SamplingParams], bool]
 ) -> list[Case]:
     """Return the different relatives of a case with these ``extra_args`` that the plugin accepts."""
-    found: list[Case] = []
+    relatives: list[Case] = []
     for extra in arguments:
         relative = replace(case, fields={**case.fields, "extra_args": extra})
-        if relative not in (case, *found) and _usable(relative, accepts):
-            found.append(relative)
-    return found
+        if relative not in (case, *relatives) and _usable(relative, accepts):
+            relatives.append(relative)
+    return relatives
 
 
 def _shift(value: Any, step: int, vocab_size: int) -> Any:

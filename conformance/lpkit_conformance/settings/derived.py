@@ -45,9 +45,9 @@ def derived_cases(cls: Any, accepts: Callable[[SamplingParams], bool]) -> list[C
     for key, name in declared.keys().items():
         field = schema["properties"].get(declared.model_fields[name].alias or name, {})
         tokens = TOKENS[len(values) % len(TOKENS)]
-        found = [value for value in _values(field, definitions, tokens) if value != field.get("default")]
-        if found:
-            values[key] = found
+        others = [value for value in _values(field, definitions, tokens) if value != field.get("default")]
+        if others:
+            values[key] = others
         if (declared.model_fields[name].alias or name) in required:
             needed.append(key)
     reads = getattr(cls, "history", "") == "tokens"
@@ -78,7 +78,7 @@ def _arguments(values: Mapping[str, list[Any]], needed: list[str]) -> Iterator[d
 def _complete(values: Mapping[str, list[Any]]) -> Iterator[dict[str, Any]]:
     """Every parameter: values of the same rank, then, as in a Latin square, each with the others of other ranks."""
     for turn, rank in itertools.product(range(RANKS), repeat=2):
-        yield {key: found[(rank + turn * nth) % len(found)] for nth, (key, found) in enumerate(values.items())}
+        yield {key: choices[(rank + turn * nth) % len(choices)] for nth, (key, choices) in enumerate(values.items())}
 
 
 def _sparing(values: Mapping[str, list[Any]], needed: list[str]) -> Iterator[dict[str, Any]]:
@@ -87,16 +87,16 @@ def _sparing(values: Mapping[str, list[Any]], needed: list[str]) -> Iterator[dic
         base = {key: values[key][rank % len(values[key])] for key in needed if key in values}
         if base:
             yield base
-        for key, found in values.items():
+        for key, choices in values.items():
             if key not in base:
-                yield {**base, key: found[rank % len(found)]}
+                yield {**base, key: choices[rank % len(choices)]}
 
 
 def _outputs(arguments: Mapping[str, Any]) -> tuple[int, ...]:
     """Tokens to emit: those of each argument unchanged, and the repeated tokens after each."""
-    known = {token for tokens in TOKENS for token in tokens}
+    usable = {token for tokens in TOKENS for token in tokens}
     lists = [value if isinstance(value, list) else [value] for value in arguments.values()]
-    named = [value for value in lists if all(type(item) is int and item in known for item in value)]
+    named = [value for value in lists if all(type(item) is int and item in usable for item in value)]
     groups = [*named, *[[]] * (2 - len(named))]
     return tuple(token for group in groups for token in (*group, *REPEATED))
 
@@ -152,8 +152,8 @@ def _numbers(field: Mapping[str, Any]) -> list[Any]:
         most = 1.0 if "maximum" in field else 0.98
         return [low + share * (high - low) for share in (0.5, most, 0.02)]
     least, most = -1e9 if low is None else low, 1e9 if high is None else high
-    found = [value for value in (2.5, 1.5, 0.75) if least < value < most]
-    return found or [(least + most) / 2]
+    within = [value for value in (2.5, 1.5, 0.75) if least < value < most]
+    return within or [(least + most) / 2]
 
 
 def _lists(field: Mapping[str, Any], definitions: Mapping[str, Any], tokens: Sequence[int]) -> list[Any]:
@@ -170,7 +170,7 @@ def _lists(field: Mapping[str, Any], definitions: Mapping[str, Any], tokens: Seq
 def _objects(field: Mapping[str, Any], definitions: Mapping[str, Any], tokens: Sequence[int]) -> list[Any]:
     if "properties" in field:
         parts = {key: _values(item, definitions, tokens) for key, item in field["properties"].items()}
-        return [{key: found[rank % len(found)] for key, found in parts.items() if found} for rank in range(2)]
+        return [{key: choices[rank % len(choices)] for key, choices in parts.items() if choices} for rank in range(2)]
     extra = field.get("additionalProperties")
-    found = _values(extra, definitions, tokens) if isinstance(extra, Mapping) else []
-    return [{str(token): value} for token, value in zip(tokens, found, strict=False)]
+    choices = _values(extra, definitions, tokens) if isinstance(extra, Mapping) else []
+    return [{str(token): value} for token, value in zip(tokens, choices, strict=False)]

@@ -59,5 +59,5 @@ def hosts_of(interfaces: Iterable[str], wanted: Iterable[str] | None = None) -> 
         interfaces: as :func:`lpkit.loading.interfaces_of` names them.
         wanted: names of hosts; None: the hosts that need not be asked for.
     """
-    found, names = frozenset(interfaces), RUNNER_HOSTS if wanted is None else tuple(wanted)
-    return tuple(row.name for row in _ROWS if row.interface in found and row.name in names)
+    implemented, names = frozenset(interfaces), RUNNER_HOSTS if wanted is None else tuple(wanted)
+    return tuple(row.name for row in _ROWS if row.interface in implemented and row.name in names)

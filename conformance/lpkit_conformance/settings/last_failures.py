@@ -16,25 +16,25 @@ FILE = Path(".lpkit", "last-failures.json")
 def load() -> dict[str, list[str]]:
     """Codes by target; empty if nothing is remembered, or what is there cannot be read."""
     with contextlib.suppress(OSError, ValueError):
-        found = json.loads(FILE.read_text(encoding="utf-8"))
-        if isinstance(found, dict):
-            return {target: [str(code) for code in codes] for target, codes in found.items() if isinstance(codes, list)}
+        saved = json.loads(FILE.read_text(encoding="utf-8"))
+        if isinstance(saved, dict):
+            return {target: [str(code) for code in codes] for target, codes in saved.items() if isinstance(codes, list)}
     return {}
 
 
 def remember(results: Iterable[TargetResult]) -> None:
     """Record the checks that failed. Records of checks that did not run stay. The folder may be read-only."""
     before = load()
-    known = dict(before)
+    codes_by_target = dict(before)
     for result in results:
         ran = {check.code for check in result.checks if check.status not in ("blocked", "skipped")}
         failed = {check.code for check in result.checks if check.status in BAD}
-        codes = sorted(({*known.get(result.target, ())} - ran) | failed)
-        known[result.target] = codes
-    known = {target: codes for target, codes in known.items() if codes}
-    if known == before:
+        codes = sorted(({*codes_by_target.get(result.target, ())} - ran) | failed)
+        codes_by_target[result.target] = codes
+    codes_by_target = {target: codes for target, codes in codes_by_target.items() if codes}
+    if codes_by_target == before:
         return
     with contextlib.suppress(OSError):
         FILE.parent.mkdir(parents=True, exist_ok=True)
         (FILE.parent / ".gitignore").write_text("*\n", encoding="utf-8")
-        FILE.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
+        FILE.write_text(json.dumps(codes_by_target, indent=1) + "\n", encoding="utf-8")

@@ -45,8 +45,8 @@ def asked(job: dict[str, Any], standin: bool) -> ShownRequest:
     for plugin in plugins:
         if (refusal := plugin.refusal(case.params())) is not None:
             raise CaseError(f"{plugin.target} refuses the request {case.text}: {refusal}"[:500])
-    own = [Processor(plugin.target, plugin.cls) for plugin in plugins]
-    return ShownRequest(host, model, case, ids, [*(_steps(text, case.params()) if text else ()), *own])
+    processors = [Processor(plugin.target, plugin.cls) for plugin in plugins]
+    return ShownRequest(host, model, case, ids, [*(_steps(text, case.params()) if text else ()), *processors])
 
 
 def _plugin(item: dict[str, Any], standin: bool) -> Plugin:
@@ -62,12 +62,12 @@ def _shared_case(plugins: Sequence[Plugin], targets: Sequence[dict[str, Any]], l
     Args:
         like: a case whose values replace theirs; empty if there is none.
     """
-    own = [
+    cases_by_plugin = [
         [Case.parse(item["case"])] if item["case"] else derived_cases(plugin.cls, plugin.accepts)[:1]
         for plugin, item in zip(plugins, targets, strict=True)
     ]
     shared = Case()
-    for case in (*(case for cases in own for case in cases), *([Case.parse(like)] if like else [])):
+    for case in (*(case for cases in cases_by_plugin for case in cases), *([Case.parse(like)] if like else [])):
         extra = {**(shared.fields.get("extra_args") or {}), **(case.fields.get("extra_args") or {})}
         fields = {**shared.fields, **case.fields, "extra_args": extra}
         shared = Case(fields, case.prompt_token_ids or shared.prompt_token_ids)
@@ -116,8 +116,8 @@ def _step(step: DocumentStep, greedy: bool) -> Processor:
     skipped = greedy and RULES[step.rule].processor.stage == "sampling"
 
     def edit(params: SamplingParams) -> SamplingParams:
-        own = copy.copy(params)
-        own.extra_args = None if skipped else dict(step.args)
-        return own
+        changed = copy.copy(params)
+        changed.extra_args = None if skipped else dict(step.args)
+        return changed
 
     return Processor(f"{step.place} {step.rule}", step.lane, edit, SAMPLING if skipped else "")

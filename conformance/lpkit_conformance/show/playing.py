@@ -111,9 +111,9 @@ class Part:
         """Note why a request of the SDK's classes is declined: they admit only requests with their arguments."""
         if callable(self._admit):
             self.note = self.note or "the request does not give its arguments"
-        with watched(anyones=True) as found:
+        with watched(anyones=True) as errors:
             yield
-        for error in found:
+        for error in errors:
             self.note = f"{DECLINED}: {type(error).__name__}: {error}"[:300]
 
 

@@ -77,10 +77,10 @@ def show(targets: Sequence[Any], options: ShowOptions, folder: Path | None = Non
     owned = [owner(name, project) for name in names]
     job = {
         "targets": [
-            {"name": name if isinstance(name, str) else name.__name__, "spec": own.spec(name), "case": own.case}
-            for name, own in zip(names, owned, strict=True)
+            {"name": name if isinstance(name, str) else name.__name__, "spec": owning.spec(name), "case": owning.case}
+            for name, owning in zip(names, owned, strict=True)
         ],
-        "path": [folder for own in owned[:1] for folder in own.import_path],
+        "path": [folder for owning in owned[:1] for folder in owning.import_path],
         **{key: value for key, value in asdict(options).items() if key != "limit"},
     }
     events: list[Event] = []
@@ -141,8 +141,8 @@ def show_failure(file: Path, cases: Sequence[str], limit: float) -> Show:
 
     failure = failures.load(file, cases)
     result = failures.rerun(failure, limit)
-    found = next((check for check in result.checks if check.finding), None)
-    if found is None:
+    failed = next((check for check in result.checks if check.finding), None)
+    if failed is None:
         label = label_of(failure.code, failure.host)
         raise UsageError(f"{file}: {result.error or f'{label} does not fail now'}", "`lpkit replay` says more")
     return Show(
@@ -153,7 +153,7 @@ def show_failure(file: Path, cases: Sequence[str], limit: float) -> Show:
         case=failure.plan.cases[0].text,
         seed=failure.plan.seed,
         names=(failure.target,),
-        check=found,
+        check=failed,
     )
 
 

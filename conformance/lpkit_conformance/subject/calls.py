@@ -125,8 +125,8 @@ def checked(result: Any, before: torch.Tensor) -> torch.Tensor:
         raise _returned(f"{result.dtype} for {before.dtype} logits", cast)
     # vLLM's kernels step through a row one element at a time, and its sampler edits rows in place.
     if result.stride() != before.stride() and (result.stride(1) != 1 or 0 in result.stride()) and result.numel():
-        own = "return `result.contiguous()`, or write the result into `logits`"
-        raise _returned(f"logits with strides {list(result.stride())}: no rows of their own", own)
+        contiguous = "return `result.contiguous()`, or write the result into `logits`"
+        raise _returned(f"logits with strides {list(result.stride())}: no rows of their own", contiguous)
     if result.device != before.device:
         moved = "compute on `logits.device`, or move the result back to it"
         raise _returned(f"logits on {result.device}, got them on {before.device}", moved)

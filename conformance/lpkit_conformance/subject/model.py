@@ -57,13 +57,13 @@ class Model:
 
     def prompt(self, request: str, length: int, variant: int | None) -> list[int]:
         """Return the request's prompt; a case's own prompt ids come last."""
-        own = self._case(variant).prompt_token_ids if variant is not None else ()
-        count = max(length - len(own), 0 if own else 1)
+        of_case = self._case(variant).prompt_token_ids if variant is not None else ()
+        count = max(length - len(of_case), 0 if of_case else 1)
         template = min(count // 2, TEMPLATE_LEN)
         return [
             *self._tokens("prompt", "", template)[:template],
             *self._tokens("prompt", request, count - template)[: count - template],
-            *own,
+            *of_case,
         ]
 
     def rows(self, keys: list[tuple[str, int]]) -> torch.Tensor:
@@ -90,12 +90,12 @@ class Model:
     def emitted(self, request: str, variant: int | None, count: int, start: int = 0) -> list[int]:
         """Return the wanted outputs from ``start`` up to ``count``."""
         tokens = self._tokens("output", request, count)[start:count]
-        own = self._case(variant).output_token_ids if variant is not None else ()
-        if own:
-            cycle = len(own) + 3
+        of_case = self._case(variant).output_token_ids if variant is not None else ()
+        if of_case:
+            cycle = len(of_case) + 3
             for n in range(start, count):
-                if n % cycle < len(own):
-                    tokens[n - start] = int(own[n % cycle])
+                if n % cycle < len(of_case):
+                    tokens[n - start] = int(of_case[n % cycle])
         return tokens
 
     def begun(self, request: str, variant: int | None) -> list[int]:

@@ -54,9 +54,9 @@ class Subject:
 
     def within(self, world: World) -> Subject:
         """Return the same plugin and requests in another engine, without facts."""
-        found = self.having(world=world, vocab_size=self.setup.vocab_size + world.more_tokens)
-        object.__setattr__(found, "home", self)
-        return found
+        there = self.having(world=world, vocab_size=self.setup.vocab_size + world.more_tokens)
+        object.__setattr__(there, "home", self)
+        return there
 
     def as_imported(self) -> AbstractContextManager[None]:
         """Run with the plugin's modules as imported."""
@@ -106,8 +106,8 @@ class Subject:
             return self.home._neighbours
         case, others = self.setup.case, self.setup.others
         with self.as_imported():
-            found = neighbours(case, self.plugin.accepts, self.setup.vocab_size)
-        return (*found, *(other for other in others if other.reasoning == case.reasoning))
+            relatives = neighbours(case, self.plugin.accepts, self.setup.vocab_size)
+        return (*relatives, *(other for other in others if other.reasoning == case.reasoning))
 
     def most_outputs(self, variant: int | None) -> int | None:
         """Return the most output tokens of a request that its case allows; None if it names no limit."""

@@ -118,11 +118,11 @@ class Session:
 
     def _required(self, check: type[Rule], host: str) -> list[str]:
         """Return the labels that a check requires: about the class, about this host, or else about any host."""
-        found = []
+        labels = []
         for code in check.requires:
             on = (host,) if host in by_code(self.engine)[code].hosts else ("", *HOSTS)
-            found += [label for label in (label_of(code, name) for name in on) if label in self._items]
-        return found
+            labels += [label for label in (label_of(code, name) for name in on) if label in self._items]
+        return labels
 
     def compute(self, check: type[Rule], host: str) -> CheckResult:
         """Judge every case: the worst outcome counts, and a skip only if all cases skip."""
@@ -180,11 +180,11 @@ class Session:
         for nth, case in enumerate(given.cases):
             for host in self.hosts:
                 subject = subjects[host][nth]
-                found = search(subject)
-                if found is not None:
-                    cases[nth] = found.case
-                    self.notes.append(f"case {found.case.text} was used in place of {case.text}: {found.why}")
-                if found is not None or activity(subject).acts:
+                better = search(subject)
+                if better is not None:
+                    cases[nth] = better.case
+                    self.notes.append(f"case {better.case.text} was used in place of {case.text}: {better.why}")
+                if better is not None or activity(subject).acts:
                     break
             if cases[nth] is case and all(activity(of_host[nth]).silent for of_host in subjects.values()):
                 silent.append(case)
@@ -299,8 +299,8 @@ def _run(check: type[Rule], subject: Subject) -> str | None:
 
 def _plugins(error: BaseException, subject: Subject) -> PluginError | None:
     """Return an exception that no check expected as the plugin's, if it came from the plugin's file."""
-    found = PluginError.of("the plugin", error)
+    raised_here = PluginError.of("the plugin", error)
     home = ""
     with contextlib.suppress(OSError, TypeError):
         home = inspect.getsourcefile(subject.plugin.cls) or ""
-    return found if home and found.location.rpartition(":")[0] == home else None
+    return raised_here if home and raised_here.location.rpartition(":")[0] == home else None

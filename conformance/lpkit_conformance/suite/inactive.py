@@ -74,9 +74,9 @@ def why_inactive(subjects: Sequence[Subject]) -> str:
 
 def _declined(subject: Subject) -> BaseException | None:
     """Return the SDK's reason to decline a request of the case, such as a word without a token."""
-    with contextlib.suppress(PluginError), watched(anyones=True) as found:
+    with contextlib.suppress(PluginError), watched(anyones=True) as errors:
         drive(subject).begin(entering=[make_active(subject, Arrive("declined", 0)).request])
-        return next(iter(found), None)
+        return next(iter(errors), None)
     return None
 
 

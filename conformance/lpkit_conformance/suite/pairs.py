@@ -72,13 +72,13 @@ class PairSession(Session):
         """The case without the other plugin's arguments, where one case is given for both."""
         extra = case.fields.get("extra_args") or {}
         read = {key for host in session.hosts for subject in session.subjects(host) for key in keys_read(subject)}
-        own = {key: value for key, value in extra.items() if key in read}
-        if not own or not all(case in each.plan.cases for each in self._alone):
+        arguments = {key: value for key, value in extra.items() if key in read}
+        if not arguments or not all(case in each.plan.cases for each in self._alone):
             return case
-        return replace(case, fields={**case.fields, "extra_args": own})
+        return replace(case, fields={**case.fields, "extra_args": arguments})
 
 
 def short_names(first: str, second: str) -> tuple[str, str]:
     """The two targets without their modules, where that tells them apart."""
-    one, other = (target.rpartition(":")[2] for target in (first, second))
-    return (first, second) if one == other else (one, other)
+    first_name, second_name = (target.rpartition(":")[2] for target in (first, second))
+    return (first, second) if first_name == second_name else (first_name, second_name)

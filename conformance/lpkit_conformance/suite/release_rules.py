@@ -61,10 +61,10 @@ class ReleaseRules:
         """
         if self.v2:
             return asked
-        found = tuple(host for host in asked or (V1,) if host != V2)
-        if not found:
+        without_v2 = tuple(host for host in asked or (V1,) if host != V2)
+        if not without_v2:
             raise UsageError(f"vLLM {self.name} loads no custom processors on V2", "omit --host v2")
-        return found
+        return without_v2
 
     @property
     def note(self) -> str:
@@ -87,8 +87,8 @@ def rules_of(version: str) -> ReleaseRules:
     """
     release = parse_release(version)
     if version not in VLLM.names or release is None:
-        known = f"The newest known one is {VLLM.names[-1]}, whose rules are the default."
-        raise UsageError(f"there is no vLLM {version} that lpkit knows", did_you_mean(version, VLLM.names) or known)
+        newest = f"The newest known one is {VLLM.names[-1]}, whose rules are the default."
+        raise UsageError(f"there is no vLLM {version} that lpkit knows", did_you_mean(version, VLLM.names) or newest)
     if is_before(release, OLDEST_SUPPORTED):
         oldest = f"{in_full(OLDEST_SUPPORTED)} is the oldest"
         raise UsageError(f"vLLM {version} tells its processors of a batch in another order", oldest)

@@ -117,12 +117,12 @@ class _Supervision:
 
     def result(self, target: str, announced: Collection[str]) -> TargetResult:
         """Return the results in the order of the run."""
-        found = self.agenda.results
+        by_label = self.agenda.results
         for label in self.agenda.left:
-            found[label] = CheckResult(*_parts(label), "blocked", "the run was abandoned")
-        results = one_report_each([found[label] for label in self.agenda.requires or found], announced)
-        told = any(result.status in BAD for result in results)  # what fails comes first
-        error = self.error or (self.hint if not told and inactive(results) else "")
+            by_label[label] = CheckResult(*_parts(label), "blocked", "the run was abandoned")
+        results = one_report_each([by_label[label] for label in self.agenda.requires or by_label], announced)
+        reported = any(result.status in BAD for result in results)  # what fails comes first
+        error = self.error or (self.hint if not reported and inactive(results) else "")
         return TargetResult(target, self.hosts, results, self.interface, self.judged_with, error, tuple(self.notes))
 
     def _take(self, event: Event) -> None:
@@ -151,9 +151,9 @@ class _Supervision:
 
     def _divided(self) -> list[str]:
         """Return the labels for the second child: of the other hosts, where they need no GPU, and of two ranks."""
-        own = ("", *(self.hosts[:1] if self.plan.device == "cpu" else self.hosts))
+        first_child = ("", *(self.hosts[:1] if self.plan.device == "cpu" else self.hosts))
         ranks = tuple(code for code, check in by_code().items() if check.compares_processes)
-        return [label for label in self.agenda.left if label.startswith(ranks) or _parts(label)[2] not in own]
+        return [label for label in self.agenda.left if label.startswith(ranks) or _parts(label)[2] not in first_child]
 
     def _judge(self, child: Child) -> None:
         """Get the results that are left, in their order, from a child that has loaded the plugin."""
@@ -166,8 +166,8 @@ class _Supervision:
                 continue
             self.progress.started(label, len(agenda.results), len(agenda.requires))
             self._add((self.helper and self.helper.passed(label)) or self._judged(child, label))
-        told = any(by_code()[result.code].judges_processes for result in agenda.results.values())
-        if child.call("", self.limit) and not told:
+        reported = any(by_code()[result.code].judges_processes for result in agenda.results.values())
+        if child.call("", self.limit) and not reported:
             self.notes["the plugin left a process running; it was ended with the run"] = None
 
     def _judged(self, child: Child, label: str) -> CheckResult:
@@ -203,15 +203,15 @@ class _Supervision:
         self.lost[root] = label
         rule = by_code()[label[:5]]
         method, _, argument = loss.calls.partition(GIVEN)
-        known = "given" if argument else loss.kind
+        reason = "given" if argument else loss.kind
         refused = {"needs": rule.option} if argument and rule.option else {}
-        fix = "see the line below" if location and known == "exit" else advice.fix(known, "loss")
+        fix = "see the line below" if location and reason == "exit" else advice.fix(reason, "loss")
         finding = Finding(
             f"{loss.what}, {'during the check' if self.agenda.requires else 'while the plugin was loaded'}",
             {"method": method, "argument": argument, **refused} if argument else {},
             EXPECTED[loss.kind],
             got,
-            cause=advice.cause(known, "loss"),
+            cause=advice.cause(reason, "loss"),
             fix=rule.sections()["fix"] if refused else fix,
             location=location,
         )

@@ -88,8 +88,8 @@ def _prepare(
     with surroundings() as judged_with:
         from lpkit_conformance.run import Options, check_expected, plan_for
 
-        own = projects.owner(target, projects.find(root or Path.cwd()))
-        check_expected(own)
+        project = projects.owner(target, projects.find(root or Path.cwd()))
+        check_expected(project)
         options = Options(
             cases=() if cases is None else tuple(json.dumps(case) for case in cases),
             hosts=_several(hosts) if hosts is not None else None,
@@ -97,10 +97,10 @@ def _prepare(
             ignore=_several(ignore),
             seed=seed,
         )
-        plan = plan_for(options, own if cases is None else replace(own, cases=()))
+        plan = plan_for(options, project if cases is None else replace(project, cases=()))
         bystanders = frozenset(tree.children())
         plan = replace(plan, standin=judged_with.startswith(choose.STANDIN), bystanders=bystanders)
-        return SharedRun(target, plan, own, judged_with)
+        return SharedRun(target, plan, project, judged_with)
 
 
 def _several(value: str | Iterable[str]) -> tuple[str, ...]:
@@ -120,8 +120,8 @@ def parametrize_with_checks(target: str, cases: Iterable[Any] | None = None, **s
     """
     import pytest
 
-    found = checks(target, cases=cases, **settings)
-    return pytest.mark.parametrize("check", found, ids=[repr(check).replace(" ", "-") for check in found])
+    bound = checks(target, cases=cases, **settings)
+    return pytest.mark.parametrize("check", bound, ids=[repr(check).replace(" ", "-") for check in bound])
 
 
 def compute_check(

@@ -55,8 +55,8 @@ _SUFFIX = ".jsonl"
 def names(runner: str | None = None) -> tuple[str, ...]:
     """Return the names of the shipped traces, for example ``"v1_churn"``, sorted; ``runner`` "v1" or "v2" filters
     them."""
-    found = (entry.name for entry in resources.files(__name__).iterdir())
-    every = sorted(name.removesuffix(_SUFFIX) for name in found if name.endswith(_SUFFIX))
+    files = (entry.name for entry in resources.files(__name__).iterdir())
+    every = sorted(name.removesuffix(_SUFFIX) for name in files if name.endswith(_SUFFIX))
     return tuple(name for name in every if runner is None or name.startswith(f"{runner}_"))
 
 
@@ -73,8 +73,8 @@ def load(name_or_path: str | Path) -> Trace:
         else:
             text = Path(name_or_path).read_text(encoding="utf-8")
     except FileNotFoundError:
-        known = ", ".join(names()) or "none"
-        raise TraceError(f"no such file, and no shipped trace of that name (there are: {known})", path=shown) from None
+        listed = ", ".join(names()) or "none"
+        raise TraceError(f"no such file, and no shipped trace of that name (there are: {listed})", path=shown) from None
     except (OSError, UnicodeDecodeError) as error:
         raise TraceError(f"cannot be read: {error}", path=shown) from None
     return _valid(text, shown)

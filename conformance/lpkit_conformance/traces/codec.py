@@ -46,8 +46,8 @@ def loads(text: str, path: str | None = None) -> Trace:
             steps.append(_read(kind, line))
     except Wrong as wrong:
         raise TraceError(str(wrong), path=path, line=number) from None
-    found: dict[str, Any] = {**vars(header), f"{header.runner}_steps": tuple(steps)}
-    return Trace(**found, path=path)
+    fields: dict[str, Any] = {**vars(header), f"{header.runner}_steps": tuple(steps)}
+    return Trace(**fields, path=path)
 
 
 def dumps(trace: Trace) -> str:
@@ -67,10 +67,10 @@ def write(trace: Trace, path: Path) -> None:
 
 def _plain(record: Any) -> dict[str, Any]:
     """Return a record of the schema for ``json``."""
-    found = {name: value for name, value in vars(record).items() if value or name not in LEFT_OUT}
-    if "discarded" in found:
-        found["discarded"] = [name for name in dict.fromkeys(record.rows) if name in record.discarded]
-    return found
+    fields = {name: value for name, value in vars(record).items() if value or name not in LEFT_OUT}
+    if "discarded" in fields:
+        fields["discarded"] = [name for name in dict.fromkeys(record.rows) if name in record.discarded]
+    return fields
 
 
 def _read(kind: Any, line: str) -> Any:
@@ -82,11 +82,11 @@ def _read(kind: Any, line: str) -> Any:
     if wrong["type"] == "unexpected_keyword_argument":
         key = place.rpartition(".")[2]
         raise Wrong(f"unknown key {place!r}; {did_you_mean(key, KEYS - {key})}".removesuffix("; "))
-    found = f"{place or 'the line'}: {wrong['msg']}"
+    problem = f"{place or 'the line'}: {wrong['msg']}"
     if wrong["type"] not in ("missing", "json_invalid"):
         got = json.dumps(wrong["input"])
-        found += f", not {got if len(got) <= 40 else got[:37] + '...'}"
-    raise Wrong(found)
+        problem += f", not {got if len(got) <= 40 else got[:37] + '...'}"
+    raise Wrong(problem)
 
 
 @cache

@@ -8,7 +8,7 @@ from lpkit_conformance.traces.schema import V1Step, V2Step
 def kinds(step: V1Step | V2Step) -> set[str]:
     """The kinds of events in a step, by the names the documentation uses."""
     if isinstance(step, V2Step):
-        found = {
+        present_by_kind = {
             "free": bool(step.freed),
             "add": any(added.prefill_len == added.prompt_len for added in step.added),
             "resume": any(added.prefill_len > added.prompt_len for added in step.added),
@@ -19,7 +19,7 @@ def kinds(step: V1Step | V2Step) -> set[str]:
         }
     else:
         update = step.update
-        found = {
+        present_by_kind = {
             "no update": update is None,
             "remove": update is not None and bool(update.removed),
             "add": update is not None and any(entry.outputs == 0 for entry in update.added),
@@ -33,4 +33,4 @@ def kinds(step: V1Step | V2Step) -> set[str]:
             "placeholder": bool(step.placeholders),
             "fresh": update is not None and any(entry.fresh for entry in update.added),
         }
-    return {kind for kind, present in found.items() if present}
+    return {kind for kind, present in present_by_kind.items() if present}

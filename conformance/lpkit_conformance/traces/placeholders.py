@@ -9,7 +9,7 @@ from lpkit.history.staged import PLACEHOLDER
 
 def placeholders(outputs: Sequence[int]) -> int:
     """Count the last outputs of a request that are not known yet."""
-    known = len(outputs)
-    while known and outputs[known - 1] == PLACEHOLDER:
-        known -= 1
-    return len(outputs) - known
+    length = len(outputs)
+    while length and outputs[length - 1] == PLACEHOLDER:
+        length -= 1
+    return len(outputs) - length

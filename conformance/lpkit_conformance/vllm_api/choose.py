@@ -38,11 +38,11 @@ def prepare(lost: str = "") -> str:
 def prepared() -> Iterator[str]:
     """The same for a while: afterwards ``import vllm`` gives what it gave before."""
     already = getattr(sys.modules.get("vllm"), "__lpkit_standin__", False)
-    found = prepare()
+    judged_with = prepare()
     try:
-        yield found
+        yield judged_with
     finally:
-        if found.startswith(STANDIN) and not already:
+        if judged_with.startswith(STANDIN) and not already:
             from lpkit_conformance.vllm_api import stub
 
             stub.remove()

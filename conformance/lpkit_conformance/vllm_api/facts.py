@@ -95,12 +95,12 @@ class Facts:
 
     def since(self, key: str, entry: str) -> Release:
         """First release in which a fact's value has this entry."""
-        known: list[str] = []
+        entries: list[str] = []
         for release, value in self._fact(key).history:
             if entry in _entries(value):
                 return release
-            known += _entries(value)
-        raise UnknownFactError(f"{key} of vLLM never was {entry!r}; {suggest(entry, dict.fromkeys(known))}")
+            entries += _entries(value)
+        raise UnknownFactError(f"{key} of vLLM never was {entry!r}; {suggest(entry, dict.fromkeys(entries))}")
 
     def _fact(self, key: str) -> Fact:
         if key not in self.facts:

@@ -236,17 +236,17 @@ def contents() -> dict[str, dict[str, Any]]:
 @cache
 def _modules() -> dict[str, ModuleType]:
     """Return the stand-in's modules, by name; created once, so that a class stays the same object."""
-    found = {}
+    modules = {}
     for name, members in contents().items():
-        found[name] = module = ModuleType(name, "lpkit's stand-in for this module of vLLM")
+        modules[name] = module = ModuleType(name, "lpkit's stand-in for this module of vLLM")
         module.__path__ = []
         module.__spec__ = importlib.machinery.ModuleSpec(name, None, is_package=True)
         vars(module).update(members)
-    for name, module in found.items():
+    for name, module in modules.items():
         parent, _, child = name.rpartition(".")
         if parent:
-            setattr(found[parent], child, module)
-    return found
+            setattr(modules[parent], child, module)
+    return modules
 
 
 class _NoMore(importlib.abc.MetaPathFinder):

@@ -90,9 +90,9 @@ def token_table(vocab_size: int, words: tuple[str, ...] = ()) -> dict[str, int]:
     return {token: index for index, token in enumerate(tokens)}
 
 
-def word_ids(words: Iterable[str], vocab_size: int, known: tuple[str, ...]) -> list[int]:
+def word_ids(words: Iterable[str], vocab_size: int, words_in_use: tuple[str, ...]) -> list[int]:
     """The ids of words, with and without a space before them, where they are tokens of their own."""
-    table, letters = token_table(vocab_size, known), _bytes()
+    table, letters = token_table(vocab_size, words_in_use), _bytes()
     spelt = ["".join(letters[byte] for byte in word.encode("utf-8", "ignore")) for word in words]
     return [table[token] for word in spelt for token in (word, _SPACE + word) if token in table]
 

@@ -35,15 +35,15 @@ class StepBudget:
     def begin(self) -> bool:
         """Begin a step, and return whether to sample it."""
         now = perf_counter()
-        own = self.own_seconds - self._own_before
+        spent = self.own_seconds - self._own_before
         self._own_before = self.own_seconds
         if self._last is not None:
             taken = min(now - self._last, LONGEST_STEP)
             self.step_seconds += taken
             self._recent_steps += taken
-            self._recent_own += own
+            self._recent_own += spent
             if self._was_sampled:
-                self._cost = own if not self._cost else 0.8 * self._cost + 0.2 * own
+                self._cost = spent if not self._cost else 0.8 * self._cost + 0.2 * spent
             if self._recent_steps > MEMORY:
                 self._recent_steps /= 2
                 self._recent_own /= 2

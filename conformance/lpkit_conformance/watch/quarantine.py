@@ -97,10 +97,10 @@ class Quarantine(ABC):
         A processor whose ``update_state`` or ``apply_staged_writes`` raises is off then: it no longer fits the batch.
         """
         self._count()
-        known = {id(request) for request in self._requests.values() if request.without}
+        quarantined = {id(request) for request in self._requests.values() if request.without}
         result = None if self._counts.off else self._rebuilt(attempt)
         self._counts.off |= result is None and method != "apply"
-        new = [r.params for r in self._requests.values() if r.without and id(r) not in known]
+        new = [r.params for r in self._requests.values() if r.without and id(r) not in quarantined]
         self._report(method, new[0] if new else None, error)
         return result
 

@@ -74,10 +74,10 @@ def tests_of(junit: str) -> Outcome:
     passed = skipped = 0
     failed: dict[str, dict[str, int]] = {}
     for case in ElementTree.fromstring(junit).iter("testcase"):
-        told = next((found for kind in ("failure", "error") if (found := case.find(kind)) is not None), None)
-        if told is not None:
+        problem = next((element for kind in ("failure", "error") if (element := case.find(kind)) is not None), None)
+        if problem is not None:
             file = case.get("classname", "").rpartition("engine.")[2].partition(".")[0]
-            files = failed.setdefault(reason(told.get("message", "")), {})
+            files = failed.setdefault(reason(problem.get("message", "")), {})
             files[file] = files.get(file, 0) + 1
         elif case.find("skipped") is not None:
             skipped += 1
@@ -89,6 +89,6 @@ def tests_of(junit: str) -> Outcome:
 def reason(message: str) -> str:
     """Why a test failed: the last exception that its message names, or else the message's first line."""
     lines = [line for line in message.strip().splitlines() if TRACEBACK not in line] or ["it does not say why"]
-    causes = [found for line in lines if (found := CAUSE.match(line))]
+    causes = [match for line in lines if (match := CAUSE.match(line))]
     said = causes[-1][1].replace("Value error, ", "") + causes[-1][2] if causes else lines[0]
     return VARIES.sub("", said).replace("`", "'")[:MOST].rstrip('" ')

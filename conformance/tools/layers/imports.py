@@ -16,20 +16,20 @@ PACKAGES = {"lpkit": "sdk", "lpkit_conformance": "conformance", "lpkit_cli": "cl
 @cache
 def modules() -> dict[str, Path]:
     """Every module by its dotted name; a package goes by its own name."""
-    found = {}
+    files = {}
     for package, folder in PACKAGES.items():
         for file in sorted((ROOT / folder / package).rglob("*.py")):
             parts = file.relative_to(ROOT / folder).with_suffix("").parts
             if "_template" not in parts:
-                found[".".join(part for part in parts if part != "__init__")] = file
-    return found
+                files[".".join(part for part in parts if part != "__init__")] = file
+    return files
 
 
 @cache
 def imports() -> dict[str, frozenset[str]]:
     """Module -> the modules of these packages that it imports, anywhere in its text."""
-    known = modules()
-    return {module: frozenset(imported(module, file) & known.keys() - {module}) for module, file in known.items()}
+    files = modules()
+    return {module: frozenset(imported(module, file) & files.keys() - {module}) for module, file in files.items()}
 
 
 @cache

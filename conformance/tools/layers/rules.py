@@ -25,8 +25,8 @@ SLACK = 100
 @cache
 def table() -> dict[str, dict[str, Any]]:
     """The table as it is written."""
-    found: dict[str, dict[str, Any]] = tomllib.loads(TABLE.read_text("utf-8"))
-    return found
+    rows: dict[str, dict[str, Any]] = tomllib.loads(TABLE.read_text("utf-8"))
+    return rows
 
 
 @cache
@@ -56,25 +56,25 @@ def room_of(module: str) -> str:
 
 def violations() -> list[str]:
     """Return the violations of the rules, a line each."""
-    found = [f"a circle of imports: {', '.join(circle())}"] if circle() else []
+    problems = [f"a circle of imports: {', '.join(circle())}"] if circle() else []
     rooms = {room_of(module) for module in modules()} - _bare_faces()
-    found += [f"{room} is not in the table" for room in sorted(rooms - height().keys())]
-    found += [f"{room} is in the table and does not exist" for room in sorted(height().keys() - rooms)]
+    problems += [f"{room} is not in the table" for room in sorted(rooms - height().keys())]
+    problems += [f"{room} is in the table and does not exist" for room in sorted(height().keys() - rooms)]
     for module, others in imports().items():
         for other in sorted(others):
             problem = _problem(room_of(module), room_of(other))
             if problem:
-                found.append(f"{module} imports {other}: {problem}")
+                problems.append(f"{module} imports {other}: {problem}")
     for package in PACKAGES:
         at_root = [name for name in modules() if name.count(".") == 1 and room_of(name) == name and _is_module(name)]
         count = sum(name.startswith(f"{package}.") for name in at_root)
         if count > MOST_AT_ROOT:
-            found.append(f"{count} modules lie at the root of {package}, more than {MOST_AT_ROOT}")
-    found += _over_budget(rooms)
+            problems.append(f"{count} modules lie at the root of {package}, more than {MOST_AT_ROOT}")
+    problems += _over_budget(rooms)
     for room in sorted(rooms):
         if not _is_module(room) and not _docstring(modules()[room]).endswith((".", ":")):
-            found.append(f"{room} does not say in one line what it holds")
-    return found
+            problems.append(f"{room} does not say in one line what it holds")
+    return problems
 
 
 def lines(room: str) -> int:
@@ -85,18 +85,18 @@ def lines(room: str) -> int:
 
 def _over_budget(rooms: set[str]) -> list[str]:
     """Return the rooms that hold more lines than the table grants, or far fewer."""
-    found = []
+    problems = []
     for package in PACKAGES:
         budget = table()[package]["lines"]
         for room in sorted(room for room in rooms if room.partition(".")[0] == package):
             name, count = room.partition(".")[2] or room, lines(room)
             if count > budget.get(name, 0):
-                found.append(
+                problems.append(
                     f"{room} has {count} lines, and layers/table.toml grants {budget.get(name, 0)}: cut, or raise it"
                 )
             elif count < budget[name] - SLACK:
-                found.append(f"{room} has {count} lines: lower its budget of {budget[name]}")
-    return found
+                problems.append(f"{room} has {count} lines: lower its budget of {budget[name]}")
+    return problems
 
 
 def arrows(package: str) -> frozenset[tuple[str, str]]:

@@ -57,8 +57,8 @@ class Overlay:
             )
         finally:
             replace(copy, original)
-        found: Outcome = json.loads(answer.read_text()) if answer.exists() else {"status": "stopped", "by": "signal"}
-        return found
+        outcome: Outcome = json.loads(answer.read_text()) if answer.exists() else {"status": "stopped", "by": "signal"}
+        return outcome
 
 
 def replace(module: Path, source: str) -> None:

@@ -27,20 +27,20 @@ def main() -> int:
         source = artifacts.export(ROOT, folder / "a")
         built = artifacts.build(source, folder / "first", 0o022)
         again = artifacts.build(artifacts.export(ROOT, folder / "elsewhere" / "b"), folder / "second", 0o077)
-        found = list(artifacts.problems(built, source))
+        problems = list(artifacts.problems(built, source))
         if built.digests() != again.digests():
-            found.append(f"two builds of one commit differ: {built.digests()}, {again.digests()}")
+            problems.append(f"two builds of one commit differ: {built.digests()}, {again.digests()}")
         else:
             print(f"{built.wheel.name} and {built.sdist.name}: built twice, the same bytes")
         twine = [sys.executable, "-m", "twine", "check", "--strict", str(built.wheel), str(built.sdist)]
         if subprocess.run(twine, check=False).returncode:
-            found.append("twine check refuses them")
+            problems.append("twine check refuses them")
         version = str(artifacts.metadata(built.wheel)["Version"])
         try:
             for line in installs.try_everywhere(built.wheel, folder, version, options.torch):
                 print(line, flush=True)
         except CommandFailed as error:
-            found.append(str(error))
+            problems.append(str(error))
         options.output.mkdir(parents=True, exist_ok=True)
         for file in (built.wheel, built.sdist):
             shutil.copy(file, options.output)
@@ -48,8 +48,8 @@ def main() -> int:
         inventory = options.output / "sbom" / f"vllm-lpkit-{version}.cdx.json"
         installs.inventory(built.wheel, folder / "inventory", inventory)
         print(f"{inventory.name}: what a bare install brings")
-    print("\n".join(found) or "no problems found")
-    return bool(found)
+    print("\n".join(problems) or "no problems found")
+    return bool(problems)
 
 
 sys.exit(main())

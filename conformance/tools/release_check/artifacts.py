@@ -103,12 +103,12 @@ def _missing(names: list[str], repository: Path) -> dict[str, list[str]]:
     }
 
 
-def _metadata_problems(found: Message, repository: Path) -> Iterator[str]:
-    version = str(found["Version"])
+def _metadata_problems(metadata: Message, repository: Path) -> Iterator[str]:
+    version = str(metadata["Version"])
     changelog = (repository / "CHANGELOG.md").read_text(encoding="utf-8")
     if f"## [{version}]" not in changelog:
         yield f"CHANGELOG.md has no section for {version}"
-    urls = dict(text.split(", ", 1) for text in found.get_all("Project-URL", []))
+    urls = dict(text.split(", ", 1) for text in metadata.get_all("Project-URL", []))
     yield from (f"[project.urls] has no {name}" for name in ("Documentation", "Changelog") if name not in urls)
-    dead = relative_links(str(found.get_payload()))
+    dead = relative_links(str(metadata.get_payload()))
     yield from (f"the index page would show a dead link: {target}" for target in dead)

@@ -25,10 +25,10 @@ def _python(minor: int) -> str | None:
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"), "versions")
     candidates = [f"python3.{minor}", *map(str, sorted(pyenv.glob(f"3.{minor}.*/bin/python"), reverse=True))]
     for candidate in candidates:
-        found = shutil.which(candidate)
+        command = shutil.which(candidate)
         # pyenv's shims exist for versions that are not selected, and fail.
-        if found and subprocess.run([found, "-c", ""], capture_output=True, check=False).returncode == 0:
-            return found
+        if command and subprocess.run([command, "-c", ""], capture_output=True, check=False).returncode == 0:
+            return command
     return None
 
 

@@ -28,28 +28,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--offline", action="store_true", help="only what is in the cache")
     options = parser.parse_args(arguments)
 
-    found: dict[Release, dict[str, str]] = {}
+    facts: dict[Release, dict[str, str]] = {}
     try:
         for release in _releases(options):
             folder = options.cache / in_full(release)
             source = cached(folder, WANTED)
             if source is None:
                 raise FetchError(f"{folder} is from before a file was added to those that are read: run it online")
-            found[release] = read_all(source)
+            facts[release] = read_all(source)
     except FetchError as error:
         print(f"canary: {error}", file=sys.stderr)
         return 2
-    if not found:
+    if not facts:
         print("canary: there is no release to read", file=sys.stderr)
         return 2
-    strange = surprises(found)
+    strange = surprises(facts)
     for item in strange:
         print(f"vLLM {in_full(item.release)}: {item.fact}\n  expected  {item.expected}\n  found     {item.found}")
-    missing = sections(found)
+    missing = sections(facts)
     if missing:
         print("conformance/lpkit_conformance/vllm_api/facts.toml lacks:", *missing, sep="\n\n", end="\n\n")
-    newest = in_full(max(found))
-    print(f"{len(found)} releases, up to {newest}: {f'{len(strange)} surprises' if strange else 'all as expected'}.")
+    newest = in_full(max(facts))
+    print(f"{len(facts)} releases, up to {newest}: {f'{len(strange)} surprises' if strange else 'all as expected'}.")
     return 1 if strange else 0
 
 
@@ -60,8 +60,8 @@ def _releases(options: argparse.Namespace) -> list[Release]:
         FetchError: one of them cannot be had.
     """
     if options.offline:
-        known = sorted(numbers(path.parent.name) for path in options.cache.glob("*/origin.json"))
-        return [release for release in known if not options.release or in_full(release) in options.release]
+        in_cache = sorted(numbers(path.parent.name) for path in options.cache.glob("*/origin.json"))
+        return [release for release in in_cache if not options.release or in_full(release) in options.release]
     index = read_index(options.index)
     wanted = [numbers(version) for version in options.release] or [
         item for item in index if item >= VLLM.rows[0].release

@@ -101,8 +101,8 @@ def compare(text: str) -> str:
         for program in (_builder, _helper):
             if program is _helper and not hasattr(theirs, "process_dict_updates"):
                 continue
-            found, wanted = program(theirs, random.Random(seed)), program(ours, random.Random(seed))
-            for step, (left, right) in enumerate(zip(found, wanted, strict=True)):
+            theirs_said, wanted = program(theirs, random.Random(seed)), program(ours, random.Random(seed))
+            for step, (left, right) in enumerate(zip(theirs_said, wanted, strict=True)):
                 if left != right:
                     return f"{program.__name__[1:]}, seed {seed}, step {step}: {left}, lpkit's: {right}"
     return SAME
@@ -124,7 +124,7 @@ def _fields(update: Any) -> Any:
 
 def _builder(api: Any, rng: random.Random) -> list[str]:
     """Random operations on a ``BatchUpdateBuilder``, each with what it answers."""
-    builder, told = api.BatchUpdateBuilder(), []
+    builder, answers = api.BatchUpdateBuilder(), []
     kinds = [api.MoveDirectionality.UNIDIRECTIONAL, api.MoveDirectionality.SWAP]
     for _ in range(40):
         row = rng.randrange(8)
@@ -141,14 +141,14 @@ def _builder(api: Any, rng: random.Random) -> list[str]:
                 lambda row=row: _fields(builder.get_and_reset(row)),
             ]
         )
-        told.append(_told(operation))
-    return told
+        answers.append(_told(operation))
+    return answers
 
 
 def _helper(api: Any, rng: random.Random) -> list[str]:
     """Random updates through ``process_dict_updates``, each with its answer and the state that it leaves."""
     state: dict[int, Any] = {}
-    told = []
+    answers = []
     kinds = [api.MoveDirectionality.UNIDIRECTIONAL, api.MoveDirectionality.SWAP]
 
     def answer(update: Any) -> Any:
@@ -162,6 +162,6 @@ def _helper(api: Any, rng: random.Random) -> list[str]:
             moved = [(rng.randrange(6), rng.randrange(6), rng.choice(kinds)) for _ in range(rng.randrange(4))]
             moved = [move for move in moved if move[0] != move[1]]
             update = api.BatchUpdate(batch_size=6, removed=rows[3 : 3 + rng.randrange(3)], added=added, moved=moved)
-        told.append(_told(functools.partial(answer, update)))
-        told.append(str(sorted(state.items())))
-    return told
+        answers.append(_told(functools.partial(answer, update)))
+        answers.append(str(sorted(state.items())))
+    return answers

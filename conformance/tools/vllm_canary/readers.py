@@ -75,12 +75,12 @@ def added_request(source: Source) -> str:
 
 def directions(source: Source) -> str:
     node = source.cls(INTERFACE, "MoveDirectionality")
-    found: list[str] = []
+    members: list[str] = []
     for item in node.body if node is not None else []:
         if isinstance(item, ast.Assign) and isinstance(item.targets[0], ast.Name):
-            number = len(found) + 1 if "auto" in names(item.value) else ast.unparse(item.value)
-            found.append(f"{item.targets[0].id} = {number}")
-    return dash(", ".join(found))
+            number = len(members) + 1 if "auto" in names(item.value) else ast.unparse(item.value)
+            members.append(f"{item.targets[0].id} = {number}")
+    return dash(", ".join(members))
 
 
 def helper(source: Source) -> str:
@@ -108,8 +108,8 @@ def builtins(source: Source) -> str:
 
 def group(source: Source) -> str:
     paths = [path for path in (LOADER, V2_LOADER) if path in source]
-    found = {ast.unparse(value) for path in paths if (value := source.value(path, "LOGITSPROCS_GROUP")) is not None}
-    return dash(" and ".join(sorted(found)).replace("'", ""))
+    groups = {ast.unparse(value) for path in paths if (value := source.value(path, "LOGITSPROCS_GROUP")) is not None}
+    return dash(" and ".join(sorted(groups)).replace("'", ""))
 
 
 def _checks(source: Source, path: str, function: str) -> str:
@@ -163,7 +163,7 @@ def validation_error(source: Source) -> str:
     while node is not None:
         bases = [ast.unparse(base) for base in node.bases]
         seen += bases
-        node = next((found for base in bases if (found := source.cls(EXCEPTIONS, base)) is not None), None)
+        node = next((parent for base in bases if (parent := source.cls(EXCEPTIONS, base)) is not None), None)
     return "a ValueError" if "ValueError" in seen else "no ValueError"
 
 
@@ -242,14 +242,14 @@ def switch(source: Source) -> str:
 def before_the_switch(source: Source) -> str:
     """List the features that decide before vLLM reads the switch."""
     chooser = source.function(CONFIG, "use_v2_model_runner", "VllmConfig")
-    found = []
+    lines = []
     for node in chooser.body if chooser is not None else []:
         if not isinstance(node, ast.If) or ast.unparse(node.body[-1]) != "return True":
             break
         feature = re.findall(r"\w+(?=_config\b)", ast.unparse(node.test))[-1:]
         refused = any(isinstance(item, ast.Raise) for item in ast.walk(node))
-        found.append(f"{feature[0] if feature else '?'}: {'0 is refused' if refused else 'V2, even if it is 0'}")
-    return dash(joined(found))
+        lines.append(f"{feature[0] if feature else '?'}: {'0 is refused' if refused else 'V2, even if it is 0'}")
+    return dash(joined(lines))
 
 
 def default_runner(source: Source) -> str:

@@ -39,7 +39,7 @@ class Origin:
 
 def find_releases(page: str, base: str) -> dict[Release, Origin]:
     """The final releases on an index page: the source distribution of each, else a wheel for x86-64 Linux."""
-    found: dict[Release, Origin] = {}
+    origins: dict[Release, Origin] = {}
     for attributes, text in re.findall(r"<a\b([^>]*)>([^<]+)</a>", page):
         href = re.search(r'href="([^"]+)"', attributes)
         name = html.unescape(text).strip()
@@ -48,9 +48,9 @@ def find_releases(page: str, base: str) -> dict[Release, Origin]:
             continue
         url, _, fragment = urllib.parse.urljoin(base, html.unescape(href[1])).partition("#")
         release = numbers(match[1])
-        if name.endswith(".tar.gz") or release not in found:
-            found[release] = Origin(name, url, fragment.removeprefix("sha256=") if "sha256=" in fragment else "")
-    return dict(sorted(found.items()))
+        if name.endswith(".tar.gz") or release not in origins:
+            origins[release] = Origin(name, url, fragment.removeprefix("sha256=") if "sha256=" in fragment else "")
+    return dict(sorted(origins.items()))
 
 
 def read_index(index: str, opener: Open | None = None) -> dict[Release, Origin]:
@@ -61,10 +61,10 @@ def read_index(index: str, opener: Open | None = None) -> dict[Release, Origin]:
     """
     url = f"{index.rstrip('/')}/vllm/"
     with _opened(url, opener) as answer:
-        found = find_releases(answer.read().decode("utf-8", "replace"), url)
-    if not found:
+        origins = find_releases(answer.read().decode("utf-8", "replace"), url)
+    if not origins:
         raise FetchError(f"{url} lists no release of vLLM")
-    return found
+    return origins
 
 
 def fetch(origin: Origin, folder: Path, wanted: Collection[str], opener: Open | None = None) -> None:

@@ -30,8 +30,8 @@ class Source:
 
     def cls(self, path: str, name: str) -> ast.ClassDef | None:
         """A top-level class."""
-        found = (node for node in self.tree(path).body if isinstance(node, ast.ClassDef) and node.name == name)
-        return next(found, None)
+        classes = (node for node in self.tree(path).body if isinstance(node, ast.ClassDef) and node.name == name)
+        return next(classes, None)
 
     def function(self, path: str, name: str, within: str | None = None) -> ast.FunctionDef | None:
         """A top-level function, or a method of the class ``within``."""
@@ -51,15 +51,15 @@ class Source:
 
 def members(node: ast.ClassDef | None) -> str:
     """Public methods with their arguments, ``*`` after the abstract ones: ``apply(logits)*, ...``."""
-    found = []
+    declared = []
     for item in node.body if node is not None else []:
         if isinstance(item, ast.FunctionDef) and (item.name == "__init__" or not item.name.startswith("_")):
             decorators = {ast.unparse(decorator) for decorator in item.decorator_list}
             arguments = [argument.arg for argument in item.args.args + item.args.kwonlyargs]
             arguments = arguments if "staticmethod" in decorators else arguments[1:]
             written = item.name if "property" in decorators else f"{item.name}({', '.join(arguments)})"
-            found.append(written + "*" * ("abstractmethod" in decorators))
-    return ", ".join(sorted(found, key=str.lower))
+            declared.append(written + "*" * ("abstractmethod" in decorators))
+    return ", ".join(sorted(declared, key=str.lower))
 
 
 def fields(node: ast.ClassDef | None) -> str:
@@ -86,13 +86,13 @@ def called(node: ast.AST) -> str:
 
 def names(node: ast.AST | None) -> set[str]:
     """All names and attributes below ``node``."""
-    found = set()
+    identifiers = set()
     for item in ast.walk(node) if node is not None else ():
         if isinstance(item, ast.Name):
-            found.add(item.id)
+            identifiers.add(item.id)
         elif isinstance(item, ast.Attribute):
-            found.add(item.attr)
-    return found
+            identifiers.add(item.attr)
+    return identifiers
 
 
 def strings(node: ast.AST | None) -> str:

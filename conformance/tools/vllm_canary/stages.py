@@ -50,8 +50,8 @@ def _v1(source: Source, path: str, method: str, seen: set[str]) -> Iterator[str]
         elif name == "masked_fill_" and "allowed_token_ids" in ast.unparse(node):
             yield "allowed ids"
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            own = isinstance(node.func.value, ast.Name) and node.func.value.id == "self"
-            if own and not name.startswith(("gather", "compute")):
+            of_self = isinstance(node.func.value, ast.Name) and node.func.value.id == "self"
+            if of_self and not name.startswith(("gather", "compute")):
                 yield from _v1(source, path, name, seen | {method})
 
 
@@ -59,18 +59,18 @@ def v2_order(source: Source) -> str:
     """Of the V2 sampler's ``apply_sampling_params``; its list of processors is written in."""
     path = "vllm/v1/worker/gpu/sample/sampler.py"
     function = source.function(path, "apply_sampling_params", "Sampler")
-    found: list[str] = []
+    stages: list[str] = []
     for node in _statements_in_order(function) if function is not None else ():
         name = called(node)
         if isinstance(node, ast.For) and ast.unparse(node.iter) == "self.logits_processors":
-            found += _listed(source, path)
+            stages += _listed(source, path)
         elif name == "copy_" and "float32" in ast.unparse(node):
-            found.append("float32")
+            stages.append("float32")
         elif name == "apply" and "thinking_budget" in ast.unparse(node):
-            found.append("thinking budget")
+            stages.append("thinking budget")
         elif name in V2_CALLS:
-            found.append(V2_CALLS[name])
-    return _joined(found)
+            stages.append(V2_CALLS[name])
+    return _joined(stages)
 
 
 def _listed(source: Source, path: str) -> list[str]:

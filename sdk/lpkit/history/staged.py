@@ -171,9 +171,9 @@ class V1History:
                 np.append(held, np.full(more, value))
                 for held, value in ((self._by_row, self._nobody), (self._last, -1), (self._moves, 0))
             )
-        known = [*self._known, *repeat(0, rows)]
+        last_known = [*self._known, *repeat(0, rows)]
         columns: tuple[Any, ...] = (
-            self._outputs, self._newest, self._before, known, self._by_row, self._last, self._moves
+            self._outputs, self._newest, self._before, last_known, self._by_row, self._last, self._moves
         )  # fmt: skip
         others = [row for row, pair in enumerate(zip_longest(old, new)) if pair[0] is not pair[1]]
         nobodys = None, [_NONE, _ZERO, _ZERO, 0, self._nobody, -1, 0]
@@ -189,14 +189,14 @@ class V1History:
         for left, (*_, last, moves) in states.values():
             if moves:
                 self._length -= int(last) + 1 - len(left.prompt_ids or ())
-        self._entries, self._known = new, tuple(known[:rows])
+        self._entries, self._known = new, tuple(last_known[:rows])
         self._looked = {row for row in self._looked.union(others) if row < rows and new[row] and not self._moves[row]}
         self._waiting = set()
 
     def _look(self, rows: Collection[int], missing: Missing) -> None:
         """Look at the outputs of rows, before the batch's newest tokens are read."""
         self._write_down()
-        last, moves, known = self._last, self._moves, [*self._known]
+        last, moves, last_known = self._last, self._moves, [*self._known]
         self._looked, self._waiting = set(), set()
         grew = sum(map(len, self._followed)) != self._length
         for row in rows:
@@ -210,7 +210,7 @@ class V1History:
             newest = [*prompt[-2:], *output[-2:]][-2:]
             since = position - int(last[row]) if last[row] >= 0 else -1
             same = not self._keep or (
-                newest[-1 - since : len(newest) - since] == [known[row]] and PLACEHOLDER not in newest
+                newest[-1 - since : len(newest) - since] == [last_known[row]] and PLACEHOLDER not in newest
             )
             waits = False
             if since not in (0, 1) or not same:
@@ -225,17 +225,17 @@ class V1History:
             self._by_row[row] = self._nobody if waits else slot
             moves[row] = follows
             last[row] = position - follows
-            known[row] = newest[-1 - follows] if follows < len(newest) and not waits else 0
+            last_known[row] = newest[-1 - follows] if follows < len(newest) and not waits else 0
             if follows:
                 self._length += len(output) - 1
                 self._outputs[row] = output
                 self._newest[row] = _from(output, 1)
-                self._before[row] = _from(output, 2) if len(output) > 1 else chain((known[row],), output)
+                self._before[row] = _from(output, 2) if len(output) > 1 else chain((last_known[row],), output)
             else:
                 self._looked.add(row)
                 self._outputs[row] = _NONE
-                self._before[row] = self._newest[row] = repeat(known[row])
-        self._known = tuple(known)
+                self._before[row] = self._newest[row] = repeat(last_known[row])
+        self._known = tuple(last_known)
 
     def _stage(self, entry: AdmittedRequest, missing: Missing) -> None:
         """Add what the device may lack of a request's tokens."""
@@ -288,6 +288,6 @@ class V1History:
 
 def _from(output: list[int], behind: int) -> Iterator[int]:
     """Return an iterator over a list, also over what it gains, that is so many elements before its end."""
-    found: Any = iter(output)
-    found.__setstate__(len(output) - behind)
-    return found  # type: ignore[no-any-return]
+    elements: Any = iter(output)
+    elements.__setstate__(len(output) - behind)
+    return elements  # type: ignore[no-any-return]

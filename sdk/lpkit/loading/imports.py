@@ -99,9 +99,9 @@ def colon_form(dotted: str) -> str | None:
     return f"{'.'.join(parts[:start])}:{'.'.join(parts[start:])}"
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, names: Iterable[str]) -> str:
     """Return the sentence ``Did you mean 'x'?``, or an empty string."""
-    return did_you_mean(name, known).replace("did", "Did", 1)
+    return did_you_mean(name, names).replace("did", "Did", 1)
 
 
 def import_module(name: str) -> ModuleType:

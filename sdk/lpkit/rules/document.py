@@ -189,10 +189,10 @@ def _markers(processor: type[lpkit.LogitsProcessor]) -> list[str]:
     return [field.key for field in word_fields(params, params.keys()) if field.find is in_order]
 
 
-def _refuse_unknown(where: str, given: Mapping[str, Any], known: Iterable[str]) -> None:
+def _refuse_unknown(where: str, given: Mapping[str, Any], allowed: Iterable[str]) -> None:
     for key in given:
-        if key not in known:
-            raise DocumentError(f"{where}/{key[:100]}: unknown; {suggest(key[:100], known)}")
+        if key not in allowed:
+            raise DocumentError(f"{where}/{key[:100]}: unknown; {suggest(key[:100], allowed)}")
 
 
 def schema() -> dict[str, Any]:

@@ -129,10 +129,10 @@ class Policy(_Part):
         try:
             text = given if given is None or isinstance(given, str) else to_json(given).decode()
             if text not in self._memo:
-                own = () if text is None else self._own(text)
+                of_request = () if text is None else self._own(text)
                 if len(self._memo) >= _REMEMBERED:
                     self._memo.clear()
-                self._memo[text] = (*self.operators["first"], *own, *self.operators["last"])
+                self._memo[text] = (*self.operators["first"], *of_request, *self.operators["last"])
             return self._memo[text]
         except ValueError as error:
             raise ValueError(f"{KEY}{error}") from None
@@ -197,8 +197,8 @@ class Policy(_Part):
         return filled
 
 
-def _known(name: str, known: Mapping[str, Any]) -> str:
-    return suggest(name[:100], known) if known else "there are none"
+def _known(name: str, entries: Mapping[str, Any]) -> str:
+    return suggest(name[:100], entries) if entries else "there are none"
 
 
 def _refuse_constant(name: str) -> Any:
@@ -208,8 +208,8 @@ def _refuse_constant(name: str) -> Any:
 def _mistake(item: Any) -> str:
     where = ".".join(map(str, item["loc"]))
     if item["type"] == "extra_forbidden":
-        known = Limits.model_fields if len(item["loc"]) > 1 else Policy.model_fields
-        return f"{where}: unknown; {suggest(str(item['loc'][-1]), known)}"
+        fields = Limits.model_fields if len(item["loc"]) > 1 else Policy.model_fields
+        return f"{where}: unknown; {suggest(str(item['loc'][-1]), fields)}"
     return f"{where}: {item['msg']}"
 
 

@@ -62,16 +62,16 @@ class Truncation(lpkit.LogitsProcessor):
     ) -> None:
         """The rules that sort a row; 0 leaves it unchanged."""
         memory = (torch.float32, torch.float32)
-        for block, divisor, mass, curved, one, other in kernels.blocks(
+        for block, divisor, mass, curved, scratch, scratch_2 in kernels.blocks(
             logits, temperature, typical, tail_free, scratch=memory
         ):
             seen = block.detach()
-            total, entropy = kernels.log_sum_exp_and_entropy(seen, divisor, one, other)
+            total, entropy = kernels.log_sum_exp_and_entropy(seen, divisor, scratch, scratch_2)
             if self.tail_free.used:
                 lowest = torch.where(curved > 0, end_of_curve(seen, divisor, total, curved), -math.inf)
-                kernels.mask_below_(block, lowest, one)
+                kernels.mask_below_(block, lowest, scratch)
             if self.typical.used:
-                mask_untypical_(block, torch.div(seen, divisor, out=one).sub_(total), entropy, mass)
+                mask_untypical_(block, torch.div(seen, divisor, out=scratch).sub_(total), entropy, mass)
 
 
 def mask_untypical_(block: torch.Tensor, log_shares: torch.Tensor, entropy: torch.Tensor, mass: torch.Tensor) -> None:

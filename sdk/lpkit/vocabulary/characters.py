@@ -82,8 +82,8 @@ class TokenCharacters:
         for name in names:
             if name not in self._found:
                 self._found[name] = np.fromiter(map(CLASSES[name], self._distinct), np.bool_, len(self._distinct))
-        found: Bools = np.logical_or.reduce([self._found[name] for name in names])[self._number]
-        return found
+        belongs: Bools = np.logical_or.reduce([self._found[name] for name in names])[self._number]
+        return belongs
 
     def holding(self, names: Sequence[str]) -> Ids:
         """Return the tokens with a character of one of the classes.

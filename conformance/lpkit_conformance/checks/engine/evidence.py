@@ -113,8 +113,8 @@ class Tally:
         if same.all():
             return None
         before, expected, after = (torch.from_numpy(np.ascontiguousarray(item)) for item in (plain, wanted, got))
-        found = first_difference(before, expected, after, exact_rows=self._untouched_exact)
-        return None if found is None else RowDifference(*found)
+        difference = first_difference(before, expected, after, exact_rows=self._untouched_exact)
+        return None if difference is None else RowDifference(*difference)
 
     def __str__(self) -> str:
         exact = "" if self.exact == self.positions else f"{self.exact} of them "
@@ -124,8 +124,8 @@ class Tally:
 def common(first: list[int], second: list[int]) -> int:
     """Number of positions that two answers share: the tokens before the position are the same."""
     equal = 0
-    for one, other in zip(first, second, strict=False):
+    for left, right in zip(first, second, strict=False):
         equal += 1
-        if one != other:
+        if left != right:
             break
     return equal

@@ -88,8 +88,8 @@ class RunRow(NamedTuple):
         before, got = (row.unsqueeze(0) for row in self.edit(which))
         # V2 does not ask at all if no request of a batch is to be processed: the logits stay as they are.
         expected = again.edit(which)[1].unsqueeze(0) if again.counts(which) else before
-        found = first_difference(before, expected, got)
-        return found and found[1:4]
+        difference = first_difference(before, expected, got)
+        return difference and difference[1:4]
 
 
 @dataclass

@@ -122,9 +122,9 @@ class Pair(Subject):
 
     def brought(self, variant: int | None) -> tuple[Case | None, Case | None]:
         """Return each plugin's case for this variant; None: the request does not use the plugin."""
-        one, other = (None, None) if variant is None else USES[variant]
+        left, right = (None, None) if variant is None else USES[variant]
         first, second = self.plugins
-        return None if one is None else first.cases[one], None if other is None else second.cases[other]
+        return None if left is None else first.cases[left], None if right is None else second.cases[right]
 
     def arguments(self, variant: int | None) -> str:
         """The arguments of a request, for people."""
