@@ -3,7 +3,7 @@
     python benchmarks/watch_in_turns.py [--runner v1] [--rounds 20] [--requests 200] [--rows 32] [--vocab 32768]
 
 One process serves both: two processes differ by more than the watcher costs, because of their hashes and addresses. The
-order off, on, on, off lets a drift of the machine fall on both alike. The processor time of the whole engine process is
+order off, on, on, off spreads a drift of the machine over both. The processor time of the whole engine process is
 compared, so what the watcher does not count as its own is in it, too. A small ``--vocab`` shows the cost per step best.
 Needs an idle machine, vLLM and `pip install -e reference_plugins/lpkit-min-p`.
 """

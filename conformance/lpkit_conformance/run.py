@@ -152,7 +152,7 @@ def run(
         _require_engine(options)
     if project:
         check_expected(project)
-    # All plans first: a mistake in one of them is told before anything runs.
+    # All plans first: a mistake in one of them is reported before anything runs.
     jobs = [(name, owner(name, project)) for name in dict.fromkeys(names)]
     if options.engine == TOGETHER:
         return Report(tuple(_pairs(jobs, options, progress_for, ahead)))

@@ -83,7 +83,7 @@ def test_debug_shows_the_traceback(monkeypatch, capsys) -> None:
     assert "Traceback (most recent call last)" in capsys.readouterr().err
 
 
-def test_an_internal_error_is_told_where_nothing_can_be_saved(monkeypatch, capsys) -> None:
+def test_an_internal_error_is_reported_where_nothing_can_be_saved(monkeypatch, capsys) -> None:
     def refuse(**_: object) -> None:
         raise PermissionError("read-only")
 

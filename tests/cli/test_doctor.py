@@ -68,7 +68,7 @@ def test_a_release_that_is_none_could_not_run(site: Path, release: str) -> None:
 
 
 @pytest.mark.parametrize("body", ["raise SystemExit(9)", "x = 1"])
-def test_a_strangers_module_before_ours_is_told_instead_of_failing(site: Path, body: str) -> None:
+def test_a_strangers_module_before_ours_is_reported_instead_of_failing(site: Path, body: str) -> None:
     (site / "lpkit.py").write_text(body)
     ran = run(site)
     assert (ran.returncode, ran.stderr) == (1, "")

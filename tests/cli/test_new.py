@@ -145,7 +145,7 @@ def test_home_is_neither_read_nor_written(lpkit, tmp_path: Path) -> None:
     assert files(home) == {".cookiecutterrc"}
 
 
-def test_missing_cookiecutter_is_told(lpkit, tmp_path: Path) -> None:
+def test_missing_cookiecutter_is_reported(lpkit, tmp_path: Path) -> None:
     (tmp_path / "cookiecutter.py").write_text("raise ImportError('no cookiecutter here')", encoding="utf-8")
     done = lpkit("new", "my-proc", *PLAIN, cwd=tmp_path)
     assert done.returncode == 2

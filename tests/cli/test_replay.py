@@ -62,7 +62,7 @@ def test_a_folder_that_cannot_be_written_costs_the_file_and_nothing_else(in_proc
     assert "lpkit replay" not in done.stdout
 
 
-def test_a_folder_that_cannot_be_made_is_told_if_it_was_asked_for(in_process, tmp_path, monkeypatch) -> None:
+def test_a_folder_that_cannot_be_made_is_reported_if_it_was_asked_for(in_process, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     write(tmp_path, "ForgetsToReplace")
     (tmp_path / "file").touch()

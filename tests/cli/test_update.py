@@ -273,7 +273,7 @@ class TestInARepository:
         update(committed)
         assert not (committed / ".lpkit").exists()
 
-    def test_a_dirty_one_is_refused_unless_told(self, committed: Path) -> None:
+    def test_a_dirty_one_is_refused_unless_forced(self, committed: Path) -> None:
         edit(committed / "pyproject.toml", 'version = "0.1.0"', 'version = "1.2.3"')
         before = contents(committed)
         assert "pyproject.toml" in update(committed, code=2).stderr

@@ -36,7 +36,7 @@ def test_a_run_without_violations_is_exit_code_0(tmp_path: Path) -> None:
     assert "on V1: 7 steps, 0 sampled, 3 rows compared, 0.00 % of step time; at this rate, " in done.output
 
 
-def test_violations_are_told_with_their_traces_and_are_exit_code_1(tmp_path: Path) -> None:
+def test_violations_are_reported_with_their_traces_and_are_exit_code_1(tmp_path: Path) -> None:
     done = shown(str(run(tmp_path, nan=2)))
     assert done.exit_code == 1
     assert "violations: 2 x nan by a:B" in done.output

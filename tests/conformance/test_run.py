@@ -92,7 +92,7 @@ def test_a_code_or_the_beginning_of_codes_is_known(code: str, known: str) -> Non
     assert known_code(code) == known
 
 
-def test_a_projects_wrong_case_is_told_before_any_target_runs(tmp_path, monkeypatch) -> None:
+def test_a_projects_wrong_case_is_reported_before_any_target_runs(tmp_path, monkeypatch) -> None:
     ran = []
     monkeypatch.setattr(run, "check_target", lambda *arguments: ran.append(arguments))
     (tmp_path / "mine.py").touch()

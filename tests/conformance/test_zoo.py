@@ -43,8 +43,8 @@ SLOW = {
 }
 """They take longer than all others of their check."""
 OF_EACH_STYLE = {(defect.code, defect.style): defect.id for defect in reversed(zoo.DEFECTS)}.values()
-TOLD = [[defect.id for defect in zoo.DEFECTS if defect.told and defect.code == code] for code in CHECKS]
-SAMPLE = {*OF_EACH_STYLE, *(identity for told in TOLD for identity in told[:2])} - SLOW
+DESCRIBED = [[defect.id for defect in zoo.DEFECTS if defect.described and defect.code == code] for code in CHECKS]
+SAMPLE = {*OF_EACH_STYLE, *(identity for ids in DESCRIBED for identity in ids[:2])} - SLOW
 """Of each check a defect per style, and two whose fix, line or cause is known."""
 OF_EACH_CHECK = {defect.code: defect for defect in reversed(zoo.DEFECTS)}.values()
 

@@ -169,7 +169,7 @@ def test_a_processor_whose_own_sums_round_is_not_blamed(check: Check) -> None:
 
 
 @pytest.mark.needs_release("0.31")
-def test_what_was_compared_is_told_for_each_runner(correct: Ran) -> None:
+def test_what_was_compared_is_reported_for_each_runner(correct: Ran) -> None:
     _, report = correct
     v1, v2 = (result(report, host, "LP902")["message"] for host in ("v1", "v2"))
     assert re.fullmatch(r"64 positions, bit for bit, of 14 requests; \d of them followed a given text", v2)

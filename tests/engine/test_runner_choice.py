@@ -90,15 +90,15 @@ def test_a_feature_that_v2_lacks_is_on_v1_for_the_doctor_and_the_engine(feature:
 
 
 @pytest.mark.needs_release("0.31")
-@pytest.mark.parametrize("told", [False, True])
+@pytest.mark.parametrize("switched", [False, True])
 @pytest.mark.parametrize("stages", [1, 2])
 def test_dual_batch_overlap_is_on_v2_where_the_switch_asks_for_it_for_both(
-    told: bool, stages: int, release: Release | None, monkeypatch: pytest.MonkeyPatch
+    switched: bool, stages: int, release: Release | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(SWITCH, raising=False)
-    if told:
+    if switched:
         monkeypatch.setenv(SWITCH, "1")
-    lacking = not told or stages > 1
+    lacking = not switched or stages > 1
     assert bool(unsupported(overlap=True, stages=stages)) is lacking
     assert bool(demands(release, "--enable-dbo", "-pp", str(stages)).v1) is lacking
 

@@ -35,7 +35,7 @@ def check(found: TargetResult, code: str) -> CheckResult:
 @needs_v2_drafts
 @pytest.mark.parametrize("trace", ["v2_drafts", "v2_async"])
 def test_every_batch_of_a_trace_with_drafts_is_met_and_judged(trace: str) -> None:
-    """By a class that does other things if it is told of drafts: the reference runtime tells it as the engine does."""
+    """By a class that acts differently with drafts, which the reference runtime configures as the engine does."""
     found = play(trace)
     assert [item.status for item in found.checks] == ["passed"] * 4 + ["skipped"] * 2, found
     batches = sum(bool(step.applies) for step in traces.load(trace).v2_steps)

@@ -35,7 +35,7 @@ def test_kernels_spill_nothing_and_pass_over_rows_in_wide_words_whatever_the_str
     assert (found.loads[128], found.stores[128]) == (reads * words, writes * words)
 
 
-@pytest.mark.parametrize("capability", [min(CAPABILITIES), max(CAPABILITIES)])  # what is between allots registers alike
+@pytest.mark.parametrize("capability", [min(CAPABILITIES), max(CAPABILITIES)])  # those between have as many registers
 @pytest.mark.parametrize("kernel", OTHERS, ids=lambda kernel: kernel.name)
 def test_kernels_of_a_few_logits_and_of_tournaments_spill_nothing_and_fill_a_multiprocessor_as_well(
     kernel: Kernel, capability: int

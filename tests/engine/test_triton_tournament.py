@@ -24,7 +24,7 @@ seeds[-1] = shifts[0, 4:] = -1
 starts[-1] = starts[0, 4:] = 500 + vocab
 temperature = torch.linspace(0.3, 2.0, rows).unsqueeze(1)
 
-# In float64, and by what loses: a token that loses nearly everywhere is told of by little else.
+# In float64, and by what loses: little else shows a token that loses nearly everywhere.
 shares = (given.double() / temperature.double()).softmax(1)
 gain = torch.ones_like(shares)
 for start in starts.unbind(1):

@@ -127,18 +127,18 @@ def violations(server: Server) -> dict[str, Any]:
     with ThreadPoolExecutor(8) as pool:
         assert set(pool.map(lambda number: ask(server, number), range(40))) == {200}
     until(lambda: json.loads(server.get("/lpkit/violations"))["violations"], "no violation was reported")
-    told: dict[str, Any] = json.loads(server.get("/lpkit/violations"))
-    return told
+    page: dict[str, Any] = json.loads(server.get("/lpkit/violations"))
+    return page
 
 
 @pytest.mark.parametrize("runner", ["v1", "v2"])
 def test_the_watcher_blames_a_defective_plugin_and_not_the_correct_one_next_to_it(
     servers: dict[str, Server], runner: str
 ) -> None:
-    told = violations(servers[runner])
-    assert list(told["counts"]) == [NEIGHBOUR]
-    assert list(told["counts"][NEIGHBOUR]) == ["touched"]
-    first = told["violations"][0]
+    page = violations(servers[runner])
+    assert list(page["counts"]) == [NEIGHBOUR]
+    assert list(page["counts"][NEIGHBOUR]) == ["touched"]
+    first = page["violations"][0]
     assert first["runner"] == runner
     assert first["arguments"] == {}  # those of the request whose row was changed
     trace = traces.load(first["trace"])

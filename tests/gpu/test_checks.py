@@ -8,7 +8,7 @@ from device_under_test import DEVICE, all_or, in_a_child
 
 pytestmark = pytest.mark.gpu
 
-# A second process takes longer than all the rest; which import made a GPU's context is told in a process of its own.
+# A second process takes longer than all the rest; a process of its own shows which import made a GPU's context.
 LEFT_OUT = ("LP604", "LP002")
 
 

@@ -94,7 +94,7 @@ class Activity:
         if standing.acts:
             yield standing
             return
-        # A plugin that forgets when its requests are preempted: LP211's to say.
+        # A plugin that forgets requests which arrive with output (LP211) acts on requests that generate it here.
         first = self.stances[0]
         if first.length < RUN_STEPS:
             yield stand_after(self._subject, arrivals(self._subject.variants), first.length + 1)

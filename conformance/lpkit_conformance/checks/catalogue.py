@@ -148,7 +148,7 @@ def one_report_each(results: Sequence[CheckResult], announced: Collection[str] =
         if met in first and first[met] != result.code:
             roots.setdefault((result.code, result.host), first[met])
 
-    def told(result: CheckResult) -> CheckResult:
+    def reported(result: CheckResult) -> CheckResult:
         root = roots.get((result.code, result.host))
         if root is None and result.status != "blocked":
             return result
@@ -159,7 +159,7 @@ def one_report_each(results: Sequence[CheckResult], announced: Collection[str] =
             result.code, result.name, result.host, "blocked", NEEDS + ", ".join(sorted({root} if root else codes))
         )
 
-    return tuple(map(told, results))
+    return tuple(map(reported, results))
 
 
 def dependents(code: str) -> list[str]:

@@ -68,7 +68,7 @@ class HostAhead(V2Host):
     """Begins the device's steps, and calls the plugin within the device's model."""
 
     def __init__(self, subject: Subject, flight: InFlight, device: torch.device) -> None:
-        self._flight, self._told = flight, device
+        self._flight, self._device = flight, device
         super().__init__(subject)
 
     def drive(self, config: Any) -> V2Driver:
@@ -79,7 +79,7 @@ class HostAhead(V2Host):
             self.subject.setup.device,
             vocab_size=model.vocab_size,
         )
-        slots.state = dataclasses.replace(slots.state, device=self._told)
+        slots.state = dataclasses.replace(slots.state, device=self._device)
         with self.watch("__init__"):
             return V2Driver(self.subject.plugin.cls, config, self.subject.setup.device, slots)
 

@@ -38,8 +38,8 @@ class LP201(LadderCheck):
             [Arrive("a", 0), Arrive("b", 0), Arrive("c", 0), Arrive("d", 0), Step()],
             [Arrive("x", None), Arrive("y", 1), Step(), Finish("y"), Step(), Finish("x"), Step()],
         )
-        alike = [Arrive(f"n{i}", variant) for i, variant in enumerate((0, *subject.neighbours))]
-        yield program("differ in one thing", alike, Step(3), max_num_seqs=max(len(alike), 8))
+        arrivals = [Arrive(f"n{i}", variant) for i, variant in enumerate((0, *subject.neighbours))]
+        yield program("differ in one thing", arrivals, Step(3), max_num_seqs=max(len(arrivals), 8))
 
 
 class LP202(LadderCheck):

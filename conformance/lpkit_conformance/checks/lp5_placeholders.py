@@ -172,10 +172,10 @@ def judge_dependence(subject: Subject) -> None:
         if not len(of_tokens):
             continue
         common = of_tokens.median(0, keepdim=True).values
-        alike = all(compare.first_difference(before, of_tokens[:1], row) is None for row in of_tokens.unsqueeze(1))
-        counts = alike and shorter is not None and compare.first_difference(before, shorter, common) is not None
-        shorter = common if alike else None
-        if alike and not counts:
+        equal = all(compare.first_difference(before, of_tokens[:1], row) is None for row in of_tokens.unsqueeze(1))
+        counts = equal and shorter is not None and compare.first_difference(before, shorter, common) is not None
+        shorter = common if equal else None
+        if equal and not counts:
             continue
         allowed = (before, common) if counts else (before, common, empty)
         if any(compare.first_difference(before, row, unknown) is None for row in allowed):

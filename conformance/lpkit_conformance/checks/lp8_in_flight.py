@@ -43,8 +43,8 @@ class LP810(Check):
 
     def run(self, subject: Subject) -> str | None:
         cpu = torch.device("cpu")
-        # Told of a GPU, most plugins pin what they send; some need more of one than there is, and fused kernels do
-        # where there is one.
+        # On a device "cuda" most plugins pin what they send. Plugins that need more of a GPU than its name, for
+        # fused kernels, are judged on the CPU.
         devices = (cpu,) if subject.setup.device.type == in_flight.DEVICE.type else (in_flight.DEVICE, cpu)
         subject = subject.having(device=cpu)
         for device in devices:

@@ -57,7 +57,7 @@ class EngineCheck(Rule):
                 where,
                 f"{difference.expected:g}",
                 f"{difference.got:g}",
-                evidence.workload.told,
+                evidence.workload.operations,
                 # A bystander can only have received another request's state.
                 cause(kind or (difference.kind if uses or evidence.expected[name].acted else "stale")),
                 fix,

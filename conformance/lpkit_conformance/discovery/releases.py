@@ -70,7 +70,7 @@ class Choice:
         loads: True if that runner loads custom processors at all.
         moved: True if it would use the other runner without a custom processor.
         forced: True if the engine's other arguments decide the choice, and the switch does not.
-        told: True if the switch decides the choice.
+        by_switch: True if the switch decides the choice.
     """
 
     runner: Runner
@@ -79,7 +79,7 @@ class Choice:
     loads: bool = True
     moved: bool = False
     forced: bool = False
-    told: bool = False
+    by_switch: bool = False
 
 
 def parse_release(version: str) -> Release | None:
@@ -170,7 +170,7 @@ def _switched(release: Release | None, value: str, lack: str, only_v1: Sequence[
         # An empty value, or "true": vLLM converts with int().
         return Choice(V1, setting, refusal=f"{SWITCH} must be 0 or 1, not {value!r}: vLLM ends with a ValueError")
     if not on:
-        return Choice(V1, setting, told=True)
+        return Choice(V1, setting, by_switch=True)
     if is_before(release, V2_FOR_SOME_SINCE):
         return Choice(V2, f"{setting}; this release's V2 runner does not support custom processors", loads=False)
     if lack:

@@ -69,7 +69,7 @@ def _engine(situation: Situation) -> Iterator[Issue]:
         )
     if choice.refusal or not processors:
         return
-    if situation.runner == V1 and (choice.forced or choice.told) and not is_before(situation.release, _DEPRECATED):
+    if situation.runner == V1 and (choice.forced or choice.by_switch) and not is_before(situation.release, _DEPRECATED):
         yield Issue(
             "v1-deprecated",
             "note",

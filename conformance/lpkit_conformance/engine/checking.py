@@ -249,16 +249,16 @@ class _HostRun:
         begun = time.perf_counter()
         result = judge(check, self.runner, partial(check().run, evidence), lambda: evidence.location)
         seconds = self._seconds.get(check.code, 0.0) + time.perf_counter() - begun
-        return self._told(replace(result, seconds=round(seconds, 4)))
+        return self._report(replace(result, seconds=round(seconds, 4)))
 
-    def _told(self, result: CheckResult) -> CheckResult:
+    def _report(self, result: CheckResult) -> CheckResult:
         self.job.progress.finished(result)
         return result
 
     def _started(self) -> CheckResult:
         message = f"vLLM {self.survey['version']}, {self.runner_class}"
         seconds = round(self._seconds[LP901.code], 4)
-        return self._told(CheckResult(LP901.code, LP901.name, self.runner, "passed", message, None, seconds))
+        return self._report(CheckResult(LP901.code, LP901.name, self.runner, "passed", message, None, seconds))
 
     def _evidence(self) -> Evidence | None:
         """Answers of the engines; None if one was lost with the plugin."""
@@ -372,7 +372,7 @@ class _HostRun:
             finding = self._lost(check, error)
             seconds = round(time.perf_counter() - begun, 4)
             result = CheckResult(check.code, check.name, self.runner, "failed", finding.summary, finding, seconds)
-            self._results[check.code] = self._told(result)
+            self._results[check.code] = self._report(result)
             raise _Blamed from None
         finally:
             self._seconds[check.code] = time.perf_counter() - begun

@@ -44,7 +44,7 @@ class _State:
     runner: Runner = V1
     session: Session | None = None
     reasoning: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    told: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
 
 
 _state = _State()
@@ -119,7 +119,7 @@ def hide_installed() -> None:
 def start(settings: EngineSettings, with_plugin: bool) -> str:
     """Start an engine for the plan, as :func:`.process.start` does."""
     drafts = "speculative_config" in settings.extra
-    _state.told = _options(settings.extra)
+    _state.options = _options(settings.extra)
     if not drafts:  # vLLM's own does not go with them
         settings = replace(settings, extra={**settings.extra, **following.replay(_state.runner)})
     if _state.reasoning:
@@ -279,15 +279,15 @@ def _processed(ask: Ask, tokens: list[int], raw: Any, with_plugin: bool) -> Any:
 
     from lpkit_conformance.hosts import parts_of
 
-    class Told(LogitsSource):
-        """The model is a table."""
+    class Recorded(LogitsSource):
+        """A model that gives the rows of a table."""
 
         def rows(self, keys: Any) -> torch.Tensor:
             return torch.stack([table[position - len(ask.prompt_token_ids) + 1] for _, position in keys])
 
     table = torch.tensor(raw)
     settings = engine_settings(_state.runner, _session().plan)
-    source = Told(raw.shape[1], device="cpu")
+    source = Recorded(raw.shape[1], device="cpu")
     engine = parts_of(_state.runner).engine(
         [_session().cls] if with_plugin else [],
         source,
@@ -296,7 +296,7 @@ def _processed(ask: Ask, tokens: list[int], raw: Any, with_plugin: bool) -> Any:
         thinking=ThinkingMarkers(**_state.reasoning) if _state.reasoning else None,
         tokenizer=partial(load, _tokenizer(raw.shape[1])),
         hf_config=_session().plan.model,
-        **_state.told,
+        **_state.options,
     )
     params = make_params(ask.params)
     request = Request(ask.request_id, params, list(ask.prompt_token_ids), len(tokens))

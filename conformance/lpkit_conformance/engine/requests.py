@@ -1,4 +1,4 @@
-"""The requests that a real engine serves: mixtures of ones that use the plugin and ones that do not."""
+"""The requests that a real engine serves: some use the plugin, and others do not."""
 
 from __future__ import annotations
 
@@ -112,11 +112,11 @@ def make(
     unjudged = frozenset(name for name, ask in both.items() if invariant and ask.params["temperature"] == 0)
     drafted = tuple(maker.drafted()) if runner == V2 else ()
     company = tuple(ask for ask in waves if ask.params["temperature"] == 0 or "seed" in ask.params)[:4]
-    listed = _told([batch for batch in (tight, waves, drafted) if batch], frozenset(maker.users))
+    listed = _listed([batch for batch in (tight, waves, drafted) if batch], frozenset(maker.users))
     return Workload((tight, waves), frozenset(maker.users), unjudged, tuple(refused), company, listed, drafted=drafted)
 
 
-def _told(batches: Sequence[Sequence[Ask]], users: frozenset[str]) -> tuple[str, ...]:
+def _listed(batches: Sequence[Sequence[Ask]], users: frozenset[str]) -> tuple[str, ...]:
     lines = []
     for batch, what in zip(
         batches, ("prompts in pieces, preemption", "waves of short requests", "drafts"), strict=False

@@ -19,16 +19,16 @@ SHIFTS = (-4.0, -1.0, -0.25, 0.25, 1.0)
 
 @dataclass(frozen=True)
 class Departure:
-    """The test that is least like chance.
+    """The least probable of several tests of counts.
 
     Attributes:
-        chance: that correct probabilities give such counts, or others as unlikely.
-        tests: how many there were.
-        group: the row of a request that the tokens are from; None for all of them.
-        expected: of the bin that departs most.
-        got: its count.
-        token: of that bin; None for a bin of several.
-        total: tokens of the group.
+        chance: the probability of these counts, or of less probable counts, if the plugin is correct.
+        tests: number of tests.
+        group: the row of a request that the tokens are from; None for all rows.
+        expected: expected count of the bin that departs most from it.
+        got: count of this bin.
+        token: the bin's token; None if it holds several tokens.
+        total: number of tokens in the group.
     """
 
     chance: float

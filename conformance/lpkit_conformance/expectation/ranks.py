@@ -120,16 +120,16 @@ class _OwnSlots(V2Host):
     Args:
         subject: the plugin and its requests.
         rank: of this process.
-        told: the same requests by name, as the whole batch has left them.
+        requests: by name, the requests at the end of the run of the whole batch, with all their tokens.
     """
 
     def __init__(self, subject: Subject, rank: int, requests: Mapping[str, ActiveRequest]) -> None:
         super().__init__(subject)
-        self._rank, self._told = rank, requests
+        self._rank, self._requests = rank, requests
 
     def _sample(self, drafts: int, accepted: int) -> Iterator[Observation]:
         actives = list(self.pool.running.values())
-        tokens = {active.id: self._told[active.id].committed[len(active.committed)] for active in actives}
+        tokens = {active.id: self._requests[active.id].committed[len(active.committed)] for active in actives}
         owned = [active for active in actives if self.driver.slots.slot(active.id) % RANKS == self._rank]
         if owned:
             yield self._apply(owned, dict.fromkeys(tokens, 0), {request: [token] for request, token in tokens.items()})

@@ -46,9 +46,9 @@ class Texts:
 
     Attributes:
         token_ids: ``[runs, tokens]``.
-        locals: ``[runs, tokens]`` which of its request's rows each token is from: 0 is the one without drafts.
-        target: ``[runs, tokens, vocab]`` the probabilities that each token was verified against.
-        acted: whether the plugin changed a row.
+        locals: ``[runs, tokens]`` for each token the number of its row among its request's rows; 0 has no draft.
+        target: ``[runs, tokens, vocab]`` the probabilities by which each token was verified.
+        acted: True if the plugin changed a row.
     """
 
     token_ids: torch.Tensor

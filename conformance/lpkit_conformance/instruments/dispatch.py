@@ -72,7 +72,7 @@ class _Instead(ModuleType):
 
 @contextmanager
 def without_compiler() -> Iterator[None]:
-    """Within it torch's operations on the meta device do not import the compiler, only to keep it away (1 s)."""
+    """Keep torch's operations on the meta device from importing the compiler, which takes a second."""
     instead = {name: _Instead(name) for name in ANSWERS if name not in sys.modules}
     sys.modules.update(instead)
     try:

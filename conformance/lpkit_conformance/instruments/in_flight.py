@@ -90,7 +90,7 @@ class InFlight(TorchFunctionMode):
             copy.arrived = copy.source.clone()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func is torch.device:  # a plugin may name its device anew, and still be told of this one
+        if func is torch.device:  # a plugin may make its device again from its name, and gets this one
             return func(*args, **(kwargs or {}))
         args = tuple(map(_on_cpu, args))
         kwargs = {name: _on_cpu(value) for name, value in (kwargs or {}).items()}

@@ -8,7 +8,7 @@ import torch
 def error_of(device: torch.device) -> str:
     """Return the error that every later call to the GPU raises, after a kernel read outside of memory; else empty.
 
-    A kernel's error is told late, by whichever call waits for the GPU next, and for the rest of the process.
+    A kernel's error is raised late: by the next call that waits for the GPU, and by all later calls of the process.
     """
     if device.type != "cuda":
         return ""

@@ -79,7 +79,7 @@ class Heart(importlib.abc.MetaPathFinder):
         self.hung: dict[str, str] = {}
         self._pulse, self._changed = pulse, changed
         self._thread = threading.get_ident()
-        self._called = self._told = time.monotonic()
+        self._called = self._reported = time.monotonic()
         self._calls = ""
 
     def beat(self) -> None:
@@ -102,8 +102,8 @@ class Heart(importlib.abc.MetaPathFinder):
 
     def _beat(self, now: float) -> None:
         self._pulse.beat()
-        if now - self._told > self.seconds / 10:
-            self._told = now
+        if now - self._reported > self.seconds / 10:
+            self._reported = now
             self._changed()
 
 

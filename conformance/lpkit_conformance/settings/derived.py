@@ -64,9 +64,9 @@ def derived_cases(cls: Any, accepts: Callable[[SamplingParams], bool]) -> list[C
 def guessed_cases(keys: Sequence[str], types: Sequence[str] = ()) -> Iterator[Case]:
     """Yield cases with these arguments, and values of these types if given: equal values, then different ones."""
     fitting = [[v for v in GUESSES if not types or type(v).__name__ == types[nth]] for nth in range(len(keys))]
-    alike = [(value,) * len(keys) for value in GUESSES if set(types) <= {type(value).__name__}]
+    equal = [(value,) * len(keys) for value in GUESSES if set(types) <= {type(value).__name__}]
     mixed = itertools.islice(itertools.product(*fitting), MOST_GUESSED)
-    for each in (*alike, *mixed) if keys else ():
+    for each in (*equal, *mixed) if keys else ():
         yield Case({"extra_args": dict(zip(keys, each, strict=True))})
 
 

@@ -20,11 +20,11 @@ def work(parent: Parent) -> None:
     judged_with = prepare(job["lost"])
     sys.path[:0] = job["path"]
     parent.tell("ready")
-    for fields in told(job, judged_with):
+    for fields in played(job, judged_with):
         parent.tell("seen", **fields)
 
 
-def told(job: dict[str, Any], judged_with: str, runs: Callable[[Any], Any] | None = None) -> Iterator[dict[str, Any]]:
+def played(job: dict[str, Any], judged_with: str, runs: Callable[[Any], Any] | None = None) -> Iterator[dict[str, Any]]:
     """Run a job of :mod:`.run`; yield fields of :class:`.results.Show`, and each ``step``.
 
     Args:

@@ -22,7 +22,7 @@ from lpkit_conformance.engine.tiny import EngineSettings, TinyEngine, import_vll
 from lpkit_conformance.errors import UsageError
 from lpkit_conformance.explanation.steps import MODEL
 from lpkit_conformance.results import StepView
-from lpkit_conformance.show.child import told
+from lpkit_conformance.show.child import played
 from lpkit_conformance.show.playing import Part, Processor, Seen, ShownRequest, notes_of, step_view
 from lpkit_conformance.vllm_api.runners import V1, Runner
 
@@ -37,7 +37,7 @@ def begin(runner: Runner, job: dict[str, Any]) -> dict[str, Any]:
     torch.set_num_threads(1)
     version = import_vllm()
     sys.path[:0] = job["path"]
-    events = _state["events"] = told(job, f"a real vLLM {version}", partial(_Played, runner, job["model"]))
+    events = _state["events"] = played(job, f"a real vLLM {version}", partial(_Played, runner, job["model"]))
     first = next(events)
     return first if first.get("host", runner) != runner else {**first, **next(events, {})}
 

@@ -1,4 +1,4 @@
-"""Shows what processors do: a child process runs them, so that one that hangs, exits or crashes is told as such."""
+"""Shows what processors do: a child process runs them, so that a hang, an exit or a crash is reported."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lpkit_conformance.results import label_of
 from lpkit_conformance.settings import project as projects
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.project import entry_points_of, owner
-from lpkit_conformance.show.child import told
+from lpkit_conformance.show.child import played
 from lpkit_conformance.show.results import Compared, Show, first_difference
 from lpkit_conformance.vllm_api.attempts import run_child
 from lpkit_conformance.vllm_api.runners import V1, V2, Runner
@@ -86,7 +86,7 @@ def show(targets: Sequence[Any], options: ShowOptions, folder: Path | None = Non
     events: list[Event] = []
     try:
         if judged_with:
-            events.extend(told(job, judged_with))
+            events.extend(played(job, judged_with))
         elif options.engine:
             _on_engine(job, options, events.append)
         else:

@@ -87,7 +87,7 @@ SECOND_RANK = World(
     "two ranks, on the second one",
     _second_rank,
     peer=FIRST_RANK,
-    fix="edit alike on every rank: each samples separately, and they must choose the same token",
+    fix="make the same edits on every rank: each rank samples separately, and they must choose the same token",
 )
 
 DRAFTING = World(

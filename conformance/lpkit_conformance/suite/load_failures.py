@@ -14,7 +14,7 @@ class LoadFailure:
 
     Attributes:
         problem, remedy: for the author.
-        location: ``file:line`` of the author's that raised, if it can be told.
+        location: ``file:line`` of the author's that raised, if it is known.
         broken: the target exists and is at fault, which is a failed check; otherwise there is nothing to check.
     """
 

@@ -23,7 +23,7 @@ from lpkit_conformance.suite.load_failures import LoadFailure
 from lpkit_conformance.vllm_api.attempts import run_child
 
 CALL_SECONDS = 20.0
-"""For one call of the plugin, and while it is loaded from one import to the next: a hang is told within 30 seconds."""
+"""For one call of the plugin, and from one import to the next while it is loaded; a hang is reported within 30 s."""
 
 MOST_LOSSES = 3
 
@@ -36,7 +36,7 @@ EXPECTED = {"exit": _GOES_ON, "hang": _GOES_ON, "output": "little output: an eng
 
 @dataclass
 class Progress:
-    """Told about every check as it starts and ends; for a terminal."""
+    """Called as each check starts and ends; for a terminal."""
 
     started: Callable[[str, int, int], None] = lambda label, done, total: None
     finished: Callable[[CheckResult], None] = lambda result: None

@@ -1,6 +1,6 @@
 """``LPKIT_QUARANTINE``: an engine goes on without a processor that raises, for one request or for good.
 
-vLLM ends its engine for all requests if a processor raises. Here, the processor is built anew, and the requests of the
+vLLM ends its engine for all requests if a processor raises. Here, the processor is built again, and the requests of the
 batch enter it one after the other. A request with which it raises is served without it from then on. If it raises
 without any request's arguments, the step is served without it. After several exceptions, it is off for good.
 """
@@ -92,7 +92,7 @@ class Quarantine(ABC):
         return result
 
     def _recovered(self, method: str, error: Exception, attempt: Callable[[Mapping[str, Any]], Any]) -> Any:
-        """Count an exception, and build the processor anew; return the result of ``attempt``, None if that raises.
+        """Count an exception, and build the processor again; return the result of ``attempt``, None if that raises.
 
         A processor whose ``update_state`` or ``apply_staged_writes`` raises is off then: it no longer fits the batch.
         """

@@ -31,13 +31,13 @@ class WitnessRows(lpkit.LogitsProcessor):
     pair = lpkit.column(torch.int32, default=-7, width=2)
     taken = lpkit.column(torch.bool)
     untouched = lpkit.column(torch.float64, default=0.5)
-    told = lpkit.column(torch.int32, default=-1)
+    prompt_size = lpkit.column(torch.int32, default=-1)
 
     def admit(self, request: lpkit.Request) -> bool:
         self.amount[request.slot] = request.params.amount
         self.taken[request.slot] = True
         if request.prompt_token_ids is not None:
-            self.told[request.slot] = len(request.prompt_token_ids)
+            self.prompt_size[request.slot] = len(request.prompt_token_ids)
         self.given[request.slot] = request.params.more is not None
         if request.params.more is not None:  # else the slot's default has to stand
             self.more[request.slot] = request.params.more
@@ -52,7 +52,7 @@ class WitnessRows(lpkit.LogitsProcessor):
         good = ((ids >= 0) | ~prompt).all(1) & ((ids < 0) | visible).all(1)
         good &= (rows.is_output == (visible & ~prompt & (ids >= 0))).all(1)
         good &= (rows.output_len == rows.total_len - rows.prompt_len) & (rows.total_len <= ids.shape[1])
-        good &= (self.told[rows] < 0) | (self.told[rows] == rows.prompt_len)
+        good &= (self.prompt_size[rows] < 0) | (self.prompt_size[rows] == rows.prompt_len)
         good &= given | ((more == 0) & (self.pair[rows] == -7).all(1))
         self.amount[rows].zero_()  # what was read is the reader's own
         good &= self.amount.all[rows.slots] == self.amount[rows]

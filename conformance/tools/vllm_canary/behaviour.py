@@ -108,7 +108,7 @@ def compare(text: str) -> str:
     return SAME
 
 
-def _told(call: Callable[[], Any]) -> str:
+def _answer(call: Callable[[], Any]) -> str:
     try:
         return str(call())
     except Exception as error:
@@ -141,7 +141,7 @@ def _builder(api: Any, rng: random.Random) -> list[str]:
                 lambda row=row: _fields(builder.get_and_reset(row)),
             ]
         )
-        answers.append(_told(operation))
+        answers.append(_answer(operation))
     return answers
 
 
@@ -162,6 +162,6 @@ def _helper(api: Any, rng: random.Random) -> list[str]:
             moved = [(rng.randrange(6), rng.randrange(6), rng.choice(kinds)) for _ in range(rng.randrange(4))]
             moved = [move for move in moved if move[0] != move[1]]
             update = api.BatchUpdate(batch_size=6, removed=rows[3 : 3 + rng.randrange(3)], added=added, moved=moved)
-        answers.append(_told(functools.partial(answer, update)))
+        answers.append(_answer(functools.partial(answer, update)))
         answers.append(str(sorted(state.items())))
     return answers

@@ -66,7 +66,7 @@ class ServedProcessor:
         declared = getattr(cls, "Params", None)
         self._keys = frozenset(getattr(cls, "keys", ()) if declared is None else declared.keys())
         self._any_request = not self._keys or (declared is not None and declared.parse(None) is not None)
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
 
     def is_named_by(self, custom_params: Mapping[str, Any] | None) -> bool:
         """True if a request's ``custom_params`` hold an argument of this processor."""
@@ -156,8 +156,8 @@ class ServedProcessor:
         return row
 
     def _tell(self, what: str) -> None:
-        if what not in self._told:
-            self._told.add(what)
+        if what not in self._logged:
+            self._logged.add(what)
             _log.error("%s: %s", self.cls.__qualname__, what)
 
 

@@ -1,7 +1,7 @@
 """Top-n-sigma sampling: a token stays if its logit is within n standard deviations of the highest (arXiv 2411.07641).
 
 Noise makes up most of a model's logits and is roughly normal; what the model means stands out above it. Dividing by
-the temperature scales the distance and the deviation alike, so the same tokens stay at every temperature.
+the temperature scales the distance and the deviation equally, so the same tokens stay at every temperature.
 """
 
 from __future__ import annotations

@@ -203,7 +203,7 @@ class LastTwenty(NoRepeatBigram):
         return logits
 
 
-def test_who_waits_for_the_end_is_told_to_name_it() -> None:
+def test_who_waits_for_the_end_is_advised_to_name_it() -> None:
     open_end = subject_of(LastTwenty)
     assert search(open_end) is None
     assert '{"max_tokens": N}' in why_inactive([open_end])
@@ -221,7 +221,7 @@ class NamesAWord(lpkit.LogitsProcessor):
 
 
 @pytest.mark.parametrize("host", ["v1", "v2"])
-def test_what_declined_a_case_at_admission_is_told(host: str) -> None:
+def test_what_declined_a_case_at_admission_is_reported(host: str) -> None:
     case = {"extra_args": {"named_words": ["two words"]}}
     found = why_inactive([subject_of(NamesAWord, case, host=host)])
     assert "is declined at admission (ValueError: named_words: 'two words' is not one token of the model but 2" in found

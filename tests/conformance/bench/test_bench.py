@@ -91,7 +91,7 @@ def test_the_budget_follows_the_kind_of_the_rule(history: str, granted: int) -> 
 
 
 @pytest.mark.parametrize("most", [4, 30])
-def test_launches_stand_next_to_their_budget_and_too_many_are_told(most: int) -> None:
+def test_launches_stand_next_to_their_budget_and_too_many_are_reported(most: int) -> None:
     times = Times(1e-3, 1e-3, 3)
     uncounted = CandidateResult("a on V1", "target", "v1", apply=times, launch_budget=4)
     counted = CandidateResult("a on V2", "target", "v2", apply=times, launch_budget=4)
@@ -101,22 +101,22 @@ def test_launches_stand_next_to_their_budget_and_too_many_are_told(most: int) ->
     show(Bench((TargetBench("a", points=points),), {}, {}), file)
     text = " ".join(file.getvalue().split())
     assert all(cell in text for cell in ("? of 4", "3 of 4", f"{most} of 4"))
-    told = "V2: 30 launches on a GPU at 8 x 100, in a step in which no request comes or goes; the budget of such a rule"
-    assert (f"{told} is 4: combine operations" in text) == (most > 4)
+    line = "V2: 30 launches on a GPU at 8 x 100, in a step in which no request comes or goes; the budget of such a rule"
+    assert (f"{line} is 4: combine operations" in text) == (most > 4)
 
 
 def test_the_peak_is_of_what_is_held_at_the_same_time() -> None:
     logits = torch.zeros(4, 100)
     with MeasureOperations() as counter:
         for _ in range(3):
-            twice = logits * 2  # 1,600 bytes, and as many of the one before until the name is bound anew
+            twice = logits * 2  # 1,600 bytes, and as many of the one before until the name is bound again
             twice.view(-1).add_(1)
         del twice
         logits > 0  # noqa: B015 - 400 bytes
     assert counter.peak == 2 * 1600
 
 
-def test_waits_are_told_by_the_name_that_authors_use() -> None:
+def test_waits_are_reported_by_the_name_that_authors_use() -> None:
     logits = torch.arange(4.0)
     with MeasureOperations() as counter:
         logits.sum().item()
@@ -297,7 +297,7 @@ def test_memory_that_grows_behind_a_request_that_has_just_come_is_not_counted() 
     assert few == many is not None
 
 
-def test_a_class_whose_python_runs_on_a_gpu_is_told_why() -> None:
+def test_a_class_whose_python_runs_on_a_gpu_is_reported_with_the_reason() -> None:
     class Recorded(Floor):
         def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
             return lpkit.kernels.mask_far_below_top_(logits, self.floor[rows].unsqueeze(1))
@@ -417,7 +417,7 @@ def test_a_run_without_a_number_of_the_target_fails() -> None:
     assert Bench((good, bad), {}, {}).exit_code == Bench((), {}, {}).exit_code == 2
 
 
-def test_a_quick_run_chooses_few_sizes_unless_told() -> None:
+def test_a_quick_run_chooses_few_sizes_unless_asked() -> None:
     assert run.BenchOptions(quick=True).settings["batches"] == list(run.QUICK_BATCHES)
     assert run.BenchOptions(quick=True, batches=(3,)).settings["batches"] == [3]
     assert run.BenchOptions().settings["vocabs"] == [32_000, 128_256, 151_936]

@@ -50,7 +50,7 @@ def test_a_machine_that_is_slower_as_a_whole_is_not_worse(recorded: Path) -> Non
         ({"syncs": {"item": 1}}, "1 more waits for the device"),
     ],
 )
-def test_what_got_worse_is_told_with_both_numbers(recorded: Path, changes: dict[str, object], said: str) -> None:
+def test_what_got_worse_is_reported_with_both_numbers(recorded: Path, changes: dict[str, object], said: str) -> None:
     found = replace(bench(replace(SIDE, **changes)), worse=())  # type: ignore[arg-type]
     assert OlderBench(recorded).compare(found) == (f"mine on V1, 8 x 1,000: {said}",)
     assert replace(found, worse=("",)).exit_code == 1

@@ -153,5 +153,5 @@ def test_a_finding_says_what_to_change_by_its_evidence(code: str, target: Any, f
 def test_temperature_is_named_only_where_it_makes_the_difference(target: Any, blamed: bool) -> None:
     finding = compute_check("LP403", target, case=MIN_P).finding
     assert finding is not None
-    told = f"{finding.where} {finding.got} {finding.cause} {finding.fix}"
-    assert ("temperature" in told) is blamed
+    text = f"{finding.where} {finding.got} {finding.cause} {finding.fix}"
+    assert ("temperature" in text) is blamed

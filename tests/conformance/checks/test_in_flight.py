@@ -39,7 +39,7 @@ def test_one_block_for_all_steps_in_the_library_would_be_found(monkeypatch: pyte
 
 
 @pytest.mark.parametrize(("name", "steps"), [("OneBuffer", "2 "), ("TwoBuffers", "3 ")])
-def test_the_fewest_steps_in_flight_that_show_it_are_told(name: str, steps: str) -> None:
+def test_the_fewest_steps_in_flight_that_show_it_are_reported(name: str, steps: str) -> None:
     finding = judged(name).finding
     assert finding is not None
     assert finding.where["steps in flight"].startswith(steps)

@@ -74,7 +74,7 @@ def site(tmp_path: Path) -> Site:
          + "        for index, params, _, _ in update.added: ...", "none"),
     ],
 )  # fmt: skip
-def test_what_is_read_is_told_or_said_to_be_unknown(site: Site, body: str, expected: str) -> None:
+def test_what_is_read_is_reported_or_said_to_be_unknown(site: Site, body: str, expected: str) -> None:
     assert site.of(body).reads == expected
 
 

@@ -20,7 +20,7 @@ READER_REMEDIES = ("--no-async-scheduling", "--logits-processors plug:P")
 
 
 @pytest.mark.parametrize(
-    ("engine", "body", "switch", "settings", "effect", "issue", "level", "told"),
+    ("engine", "body", "switch", "settings", "effect", "issue", "level", "expected_texts"),
     [
         # Which runner starts
         (GPU_0_32, ONLY_V1, "", {}, "blocks", "blocks-start", "error", REMEDIES),
@@ -47,7 +47,7 @@ READER_REMEDIES = ("--no-async-scheduling", "--logits-processors plug:P")
         (GPU_0_30, READER.replace("'tokens'", "pick()"), "", {}, "starts", "placeholders", "note", "if it reads them"),
     ],
 )
-def test_each_problem_of_one_plugin_is_told(
+def test_each_problem_of_one_plugin_is_reported(
     site: Place,
     monkeypatch: pytest.MonkeyPatch,
     engine: tuple[str, str] | None,
@@ -57,7 +57,7 @@ def test_each_problem_of_one_plugin_is_told(
     effect: str,
     issue: str,
     level: str,
-    told: str | tuple[str, ...],
+    expected_texts: str | tuple[str, ...],
 ) -> None:
     if switch:
         monkeypatch.setenv(SWITCH, switch)
@@ -67,7 +67,7 @@ def test_each_problem_of_one_plugin_is_told(
     found = the(report, issue)
     assert (said(report), found.level) == ([effect], level)
     text = f"{found.problem} {found.evidence} {found.remedy}"
-    assert all(words in text for words in ([told] if isinstance(told, str) else told))
+    assert all(words in text for words in ([expected_texts] if isinstance(expected_texts, str) else expected_texts))
     assert report.ok == (not codes(report, "error"))
 
 
@@ -222,7 +222,7 @@ class TestNames:
         assert squatted([SDK], Path(SDK)) == []
 
     @pytest.mark.parametrize("requires", ["lpkit", "LPkit>=1", "lpkit ; python_version>'3'"])
-    def test_a_plugin_that_requires_the_stranger_is_told(self, site: Place, requires: str) -> None:
+    def test_a_plugin_that_requires_the_stranger_is_reported(self, site: Place, requires: str) -> None:
         site.write("plug.py", PORTABLE)
         site.dist("plug-dist", entry_points="p = plug:P", requires=requires)
         assert "vllm-lpkit" in the(site.examine(), "requires-stranger").remedy

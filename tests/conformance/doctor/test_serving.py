@@ -175,10 +175,10 @@ class TestRunner:
         self, site: Place, words: tuple[str, ...]
     ) -> None:
         place = site.plugin(PORTABLE)
-        told = (f"{SWITCH}=1", *SERVE, *words)
+        command = (f"{SWITCH}=1", *SERVE, *words)
         assert place.examine(release="0.32.0", command=(*SERVE, *words)).situation.runner == "v1"
-        assert codes(place.examine(release="0.32.0", command=told), "error") == []
-        issue = the(place.examine(release="0.32.0", command=(*told, "-pp", "2")), "engine-refuses")
+        assert codes(place.examine(release="0.32.0", command=command), "error") == []
+        issue = the(place.examine(release="0.32.0", command=(*command, "-pp", "2")), "engine-refuses")
         assert "dual batch overlap with pipeline parallelism" in issue.evidence
 
     @pytest.mark.parametrize(
@@ -245,12 +245,12 @@ class TestRunner:
 
 
 class TestFeatures:
-    @pytest.mark.parametrize(("option", "told"), [("-dc", ["sampler-replaced"]), ("-cc", [])])
+    @pytest.mark.parametrize(("option", "codes_expected"), [("-dc", ["sampler-replaced"]), ("-cc", [])])
     def test_a_model_that_samples_by_itself_applies_no_processor(
-        self, site: Place, option: str, told: list[str]
+        self, site: Place, option: str, codes_expected: list[str]
     ) -> None:
         report = site.plugin(PORTABLE).examine(release="0.32.0", command=(*SERVE, option, "{}"))
-        assert codes(report, "error") == told
+        assert codes(report, "error") == codes_expected
 
     def test_synthetic_acceptance_is_a_problem(self, site: Place) -> None:
         draft = '{"method": "eagle", "rejection_sample_method": "synthetic"}'

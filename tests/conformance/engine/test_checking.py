@@ -194,7 +194,7 @@ def test_a_row_that_the_plugin_leaves_alone_must_be_the_same_bits() -> None:
     assert Tally(untouched_exact=False).compare(got, plain, plain) is None, "built-in stages may round differently"
 
 
-def test_the_first_row_that_differs_is_told_with_its_worst_token() -> None:
+def test_the_first_row_that_differs_is_reported_with_its_worst_token() -> None:
     item = expected()
     got = item.rows.copy()
     got[1, 70] += 1

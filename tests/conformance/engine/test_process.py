@@ -95,7 +95,7 @@ def test_what_is_raised_there_is_raised_here_with_its_traceback(worker: EnginePr
     assert worker.call("os:getenv", "ONLY_THERE") == "1"
 
 
-def test_an_exit_is_told_with_its_code_and_its_line(worker: EngineProcess) -> None:
+def test_an_exit_is_reported_with_its_code_and_its_line(worker: EngineProcess) -> None:
     with pytest.raises(ProcessLost, match=r"^the process ended with exit code 4$") as caught:
         worker.call("functions:exits", 4)
     assert "in exits" in caught.value.loss.stacks
@@ -119,7 +119,7 @@ def test_a_plugin_may_have_processes_of_its_own_which_end_with_the_engine(worker
     assert all(map(ends, pids))
 
 
-def test_an_environment_without_vllm_is_told_and_nothing_is_left(
+def test_an_environment_without_vllm_is_reported_and_nothing_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))

@@ -20,7 +20,7 @@ def subject(cls: Any, **options: Any) -> Subject:
     return Subject.of("x", cls, "v2", Case.parse(getattr(cls, "CASE", Boost.CASE)), **options)
 
 
-def test_the_constructor_is_told_of_drafts_and_may_refuse_them() -> None:
+def test_the_constructor_gets_drafts_and_may_refuse_them() -> None:
     there = speculating(subject(Boost))
     assert there is not None
     config = there.setup.config()

@@ -61,11 +61,11 @@ def rank_of(*chosen: Iterable[Any]) -> dict[str, list[Choice]]:
     return {"v1": [(step, request, token, logits) for step, request, token, logits in chosen]}
 
 
-def test_the_first_token_that_differs_is_told() -> None:
+def test_the_first_token_that_differs_is_reported() -> None:
     here = rank_of((1, "a", 5, "x"), (2, "a", 6, "x"), (3, "a", 7, "x"))
     there = rank_of((1, "a", 5, "y"), (2, "a", 8, "y"), (3, "a", 9, "y"))
     assert parting(here, there) == Parting("v1", 2, "a", (6, 8))
 
 
-def test_logits_that_differ_are_told_where_no_token_does() -> None:
+def test_logits_that_differ_are_reported_where_no_token_does() -> None:
     assert parting(rank_of((1, "a", 5, "x")), rank_of((1, "a", 5, "y"))) == Parting("v1", 1, "a", (5, 5))

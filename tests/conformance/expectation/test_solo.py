@@ -52,7 +52,7 @@ MASKED = changed(-math.inf)
         (changed(math.nan, EDITED), EDITED, (0, 3, "wrong")),
     ],
 )
-def test_the_first_row_that_differs_beyond_rounding_is_told_with_its_kind(
+def test_the_first_row_that_differs_beyond_rounding_is_reported_with_its_kind(
     expected: torch.Tensor, got: torch.Tensor, found: tuple[int, int | None, str] | None
 ) -> None:
     difference = first_difference(BEFORE, expected, got)

@@ -103,7 +103,7 @@ def test_a_plugin_is_judged_on_it_only_if_it_is_asked_for() -> None:
     assert hosts(hosts=("export", "v2")) == ("v2", "export")
 
 
-def test_a_class_that_other_engines_cannot_drive_is_told_so() -> None:
+def test_a_class_that_other_engines_cannot_drive_gets_an_error_that_says_so() -> None:
     found = compute_check("LP101", V2MinP, host="export", case={"extra_args": {"floor": 0.15}})
     assert found.status == "failed"
     assert "has no V1 interface, which an export needs" in found.message

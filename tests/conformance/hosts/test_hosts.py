@@ -200,7 +200,7 @@ def test_v2_splits_a_step_into_calls_that_cover_every_row_once() -> None:
     assert sorted(row.request for item in seen for row in item.rows) == ["a", "b", "c", "d"]
 
 
-def test_v2_a_call_may_have_lost_all_its_drafts_where_the_plugin_is_told_of_drafts() -> None:
+def test_v2_a_call_may_have_lost_all_its_drafts_where_drafts_are_configured() -> None:
     ops: list[Op] = [*(Arrive(name) for name in "abcd"), Step(), *[Speculate(1, 0) for _ in range(20)]]
     host, _ = v2_run(ops, manner=Manner(trim=True, split=4), world=SPECULATING)
     calls = [call for call in host.processor.applies if call.seq_lens_upper_bound_np.max() > int(call.pos.max()) + 1]

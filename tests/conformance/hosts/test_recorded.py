@@ -70,7 +70,7 @@ def drafts(cls: type[SeesContexts]) -> V2TraceHost:
 
 
 @pytest.mark.parametrize(("name", "method"), [("v2_drafts", "ngram"), ("v2_async", "ngram_gpu"), ("v2_churn", None)])
-def test_the_constructor_is_told_of_drafts_and_asynchronous_scheduling_as_they_were_recorded(
+def test_the_constructor_gets_drafts_and_asynchronous_scheduling_as_they_were_recorded(
     name: str, method: str | None
 ) -> None:
     subject = Subject.of("x", SeesContexts, "v2", Case.parse({"extra_args": {}}))

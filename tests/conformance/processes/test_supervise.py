@@ -94,7 +94,7 @@ HERE = 1 + Path(__file__).with_name("entries.py").read_text(encoding="utf-8").sp
         ("imports_for_ever", None, 0.4, "hang", "the plugin did not return within 0.4 s", "", "", ""),
     ],
 )
-def test_a_loss_is_told_with_its_kind_its_place_and_the_last_line_printed(
+def test_a_loss_is_reported_with_its_kind_its_place_and_the_last_line_printed(
     entry: str, job: Any, seconds: float, kind: str, what: str, did: str, last_line: str, stacks: str
 ) -> None:
     begun = time.monotonic()

@@ -19,7 +19,7 @@ def anything(params: Any) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "message"),
     [
         ("{", "not JSON"),
         ("[1]", "JSON object"),
@@ -39,8 +39,8 @@ def anything(params: Any) -> bool:
         ({"reasoning": {"start": [5], "end": ["x"]}}, "reasoning.end"),
     ],
 )
-def test_a_wrong_case_is_refused_by_name(value: Any, told: str) -> None:
-    with pytest.raises(CaseError, match=told):
+def test_a_wrong_case_is_refused_by_name(value: Any, message: str) -> None:
+    with pytest.raises(CaseError, match=message):
         Case.parse(value)
 
 

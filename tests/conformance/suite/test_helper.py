@@ -49,9 +49,9 @@ def test_a_run_in_two_children_says_what_a_run_in_one_child_says(monkeypatch: py
     given: list[str] = []
     begin = Helper.begin
 
-    def begun(self: Helper, labels: list[str], *told: Any) -> None:
+    def begun(self: Helper, labels: list[str], *rest: Any) -> None:
         given.extend(labels)
-        begin(self, labels, *told)
+        begin(self, labels, *rest)
 
     def run(two: bool) -> TargetResult:
         monkeypatch.setattr(supervisor, "divisible", lambda plan: two)

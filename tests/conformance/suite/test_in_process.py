@@ -106,7 +106,7 @@ def test_an_exception_is_reported_with_the_operations_that_lead_to_it() -> None:
     assert result.finding.operations
 
 
-def test_what_fails_for_empty_arguments_is_told_once_and_the_rest_is_judged_without_them() -> None:
+def test_what_fails_for_empty_arguments_is_reported_once_and_the_rest_is_judged_without_them() -> None:
     class NeedsAnEntry(Bias):
         @classmethod
         def read(cls, params: Any) -> Any:
@@ -150,7 +150,7 @@ def test_a_case_that_never_acts_is_skipped_and_never_a_pass() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cls", "case", "told", "untold"),
+    ("cls", "case", "texts", "absent"),
     [
         (Bias, {"extra_args": {"unrelated": 1}}, ["'bias'", "'unrelated'"], "validate_params"),
         (V2Presence, {"extra_args": {"unrelated": 1}}, [], "'bias'"),
@@ -158,11 +158,11 @@ def test_a_case_that_never_acts_is_skipped_and_never_a_pass() -> None:
     ],
 )
 def test_a_hint_names_what_this_plugin_looked_at_or_why_it_refuses(
-    cls: Any, case: dict[str, Any], told: list[str], untold: str
+    cls: Any, case: dict[str, Any], texts: list[str], absent: str
 ) -> None:
     hint = Session("x", cls, Plan(cases=(Case.parse(case),))).hint()
-    assert all(text in hint for text in told)
-    assert untold not in hint
+    assert all(text in hint for text in texts)
+    assert absent not in hint
 
 
 def test_of_several_cases_the_worst_outcome_counts_and_a_skip_only_if_all_skip() -> None:

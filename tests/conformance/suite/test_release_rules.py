@@ -36,13 +36,13 @@ def test_a_release_is_judged_by_what_it_does(
 
 
 @pytest.mark.parametrize(
-    ("version", "told"),
+    ("version", "message"),
     [("0.27.9", "did you mean '0.27.1'"), ("0.10.1", "0.10.2 is the oldest"), ("nine", "The newest known one is")],
 )
-def test_unknown_and_unsupported_releases_are_refused_with_one_that_is_known(version: str, told: str) -> None:
+def test_unknown_and_unsupported_releases_are_refused_with_one_that_is_known(version: str, message: str) -> None:
     with pytest.raises(UsageError) as error:
         rules_of(version)
-    assert told in str(error.value)
+    assert message in str(error.value)
 
 
 @pytest.mark.parametrize(

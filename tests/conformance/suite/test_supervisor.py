@@ -260,7 +260,7 @@ def test_a_case_that_only_vllm_can_judge_is_judged_in_the_child() -> None:
     assert "did you mean 'extra_args'?" in result.error
 
 
-def test_progress_is_told_of_every_check_and_modules_of_the_current_folder_do_not_replace_the_librarys(
+def test_progress_sees_every_check_and_modules_of_the_current_folder_do_not_replace_the_librarys(
     tmp_path, monkeypatch
 ) -> None:
     (tmp_path / "json.py").write_text("raise SystemExit('not this one')\n", encoding="utf-8")
@@ -304,5 +304,5 @@ def test_the_innermost_frame_of_the_authors_is_named() -> None:
         ("<string>", False),
     ],
 )
-def test_files_of_plugins_are_told_from_libraries(file: str, expected: bool) -> None:
+def test_files_of_plugins_are_distinguished_from_libraries(file: str, expected: bool) -> None:
     assert is_authors(file) is expected

@@ -157,7 +157,7 @@ def test_a_plugins_report_becomes_counts_and_problems(
     assert outcome == {"verdict": verdict, "runners": runners, "problems": problems}
 
 
-def test_a_stopped_run_goes_on_where_it_was_and_a_release_that_does_not_install_is_told(
+def test_a_stopped_run_goes_on_where_it_was_and_a_release_that_does_not_install_is_reported(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     tried: list[str] = []

@@ -31,12 +31,12 @@ def also_imports(monkeypatch: pytest.MonkeyPatch):
         ("lpkit.runtime.batch.request", "lpkit.rng", "runtime.batch may import only v1, v2, sampling_params"),
     ],
 )
-def test_an_import_that_goes_up_or_aside_is_told(also_imports, module: str, other: str, problem: str) -> None:
+def test_an_import_that_goes_up_or_aside_is_reported(also_imports, module: str, other: str, problem: str) -> None:
     also_imports(module, other)
     assert f"{module} imports {other}: {problem}" in rules.violations()
 
 
-def test_a_circle_within_a_room_is_told(also_imports) -> None:
+def test_a_circle_within_a_room_is_reported(also_imports) -> None:
     also_imports("lpkit_conformance.traces.schema", "lpkit_conformance.traces.codec")
     assert any(
         line.startswith("a circle of imports: ") and "lpkit_conformance.traces.schema" in line
@@ -56,7 +56,7 @@ def test_lazy_and_type_checking_imports_count() -> None:
         (1000, "lpkit.rng has 8 lines: lower its budget of 1000"),
     ],
 )
-def test_a_room_that_outgrows_its_budget_or_no_longer_needs_it_is_told(
+def test_a_room_that_outgrows_its_budget_or_no_longer_needs_it_is_reported(
     monkeypatch: pytest.MonkeyPatch, budget: int, problem: str
 ) -> None:
     monkeypatch.setitem(rules.table()["lpkit"]["lines"], "rng", budget)

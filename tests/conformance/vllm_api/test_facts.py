@@ -46,32 +46,32 @@ def test_a_row_has_what_plugin_authors_notice_and_the_torch_to_certify_with() ->
 
 
 @pytest.mark.parametrize(
-    ("key", "entry", "told"),
+    ("key", "entry", "message"),
     [
         ("defualt", "new", "there is no fact 'defualt' about vLLM; did you mean 'default'?"),
         ("lacks", "poling", "lacks of vLLM never was 'poling'; did you mean 'pooling'?"),
         ("default", "qqq", "default of vLLM never was 'qqq'; known: old, new"),
     ],
 )
-def test_what_is_misspelt_is_an_error_that_names_the_nearest(key: str, entry: str, told: str) -> None:
+def test_what_is_misspelt_is_an_error_that_names_the_nearest(key: str, entry: str, message: str) -> None:
     for ask in (lambda: read(TABLE).since(key, entry), lambda: read(TABLE).has(key, entry, None)):
         with pytest.raises(UnknownFactError) as error:
             ask()
-        assert str(error.value) == told
+        assert str(error.value) == message
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "message"),
     [
         ('default = "new"', 'defualt = "new"', "vLLM 0.2.0: there is no fact 'defualt'; did you mean 'default'?"),
         ('default = "new"', 'default = "old"', "vLLM 0.2.0: default is what it was before"),
         ('"0.3.0"', '"0.1.9"', "the releases of vLLM are not in order, oldest first"),
     ],
 )
-def test_a_table_that_does_not_agree_with_itself_is_refused(old: str, new: str, told: str) -> None:
+def test_a_table_that_does_not_agree_with_itself_is_refused(old: str, new: str, message: str) -> None:
     with pytest.raises((UnknownFactError, ValueError)) as error:
         read(TABLE.replace(old, new))
-    assert str(error.value) == told
+    assert str(error.value) == message
 
 
 def test_the_release_that_lpkit_is_developed_with_can_be_certified() -> None:

@@ -133,7 +133,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("how", BROKEN)
-def test_a_broken_vllm_is_told_and_the_stand_in_used(tmp_path, monkeypatch, how: str) -> None:
+def test_a_broken_vllm_is_reported_and_the_stand_in_used(tmp_path, monkeypatch, how: str) -> None:
     source, reason = BROKEN[how]
     (tmp_path / "vllm").mkdir()
     (tmp_path / "vllm" / "__init__.py").write_text(source, encoding="utf-8")

@@ -78,9 +78,9 @@ def test_a_stall_of_sampling_is_warned_of_once(caplog: pytest.LogCaptureFixture)
 
 
 def test_violations_of_all_processes_are_added_up() -> None:
-    told = violations({"11": numbers(), "12": numbers()})
-    assert told["counts"] == {'a:"B"': {"nan": 4}}
-    assert [(violation["process"], violation["arguments"]) for violation in told["violations"]] == [
+    page = violations({"11": numbers(), "12": numbers()})
+    assert page["counts"] == {'a:"B"': {"nan": 4}}
+    assert [(violation["process"], violation["arguments"]) for violation in page["violations"]] == [
         ("11", {"x": "<int>"}),
         ("12", {"x": "<int>"}),
     ]

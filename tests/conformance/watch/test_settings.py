@@ -48,9 +48,9 @@ def test_one_is_the_defaults_and_a_file_changes_them(tmp_path: Path) -> None:
 def test_a_mistake_in_the_file_is_named(text: str, message: str, tmp_path: Path) -> None:
     file = tmp_path / "watch.toml"
     file.write_text(text, encoding="utf-8")
-    with pytest.raises(WatchSettingsError, match=message) as told:
+    with pytest.raises(WatchSettingsError, match=message) as caught:
         read(str(file))
-    assert str(file) in str(told.value)
+    assert str(file) in str(caught.value)
 
 
 def test_a_mistake_in_the_file_leaves_the_server_unwatched_and_running(

@@ -239,10 +239,10 @@ def test_a_trace_tells_the_last_steps_and_who_used_the_processor(runner: Runner,
     until(lambda: watched.tally.violations)
     trace = traces.load(watched.tally.violations[0].trace)
     assert len(trace.steps) == 6 + 1  # the first stands for what came before
-    told = trace.settings["watch"]
-    assert told["request"] in trace.requests
-    assert set(told["uses"].values()) == {True, False}
-    assert {bool(arguments) for arguments in told["arguments"].values()} == {True, False}
+    recording = trace.settings["watch"]
+    assert recording["request"] in trace.requests
+    assert set(recording["uses"].values()) == {True, False}
+    assert {bool(arguments) for arguments in recording["arguments"].values()} == {True, False}
     assert {token for request in trace.requests.values() for token in request.prompt or ()} != {1, 2}
 
 
@@ -305,9 +305,9 @@ def test_only_the_first_violations_of_a_kind_write_files_and_the_log_has_one_lin
     assert found(watched)["nan"] > 3
     until(lambda: len(watched.tally.violations) == 2)
     assert len(list(tmp_path.glob("nan-*.jsonl"))) == 2
-    (told,) = (record.getMessage() for record in caplog.records if "broke a rule" in record.getMessage())
-    assert "{'ban': '<int>'}" in told
-    assert str(tmp_path) in told
+    (message,) = (record.getMessage() for record in caplog.records if "broke a rule" in record.getMessage())
+    assert "{'ban': '<int>'}" in message
+    assert str(tmp_path) in message
 
 
 def test_the_numbers_of_the_process_are_in_its_file(tmp_path: Path) -> None:

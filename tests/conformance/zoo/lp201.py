@@ -650,7 +650,7 @@ class OneObject(AdapterBase):
         return logits
 
 
-@defect("LP201", "rows keep one list, filled anew for each", advice="one-object", cause="`self.both`: with a copy")
+@defect("LP201", "rows keep one list, filled again for each", advice="one-object", cause="`self.both`: with a copy")
 class OneList(Bias):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)

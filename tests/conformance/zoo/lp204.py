@@ -111,7 +111,7 @@ class TrimsBeforeItMoves(ByHand):
 
 @defect(
     "LP204",
-    "a row's object is kept by both rows and filled anew",
+    "a row's object is kept by both rows and filled again",
     line="self.rows[target] = self.rows[source]",
     cause="rows 0 and 1 hold one object since line",
 )

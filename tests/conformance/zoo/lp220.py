@@ -23,7 +23,7 @@ class SecondCaseSmallSwaps(TwoKinds):
         super().swap(first, second)
 
 
-@defect("LP220", "reads all lists anew when a request comes back, those of others too, whose newest token may be -1")
+@defect("LP220", "reads all lists again when a request comes back, those of others too, whose newest token may be -1")
 class ReadsAllOnResume(History):
     def update_state(self, batch_update: BatchUpdate | None) -> None:
         super().update_state(batch_update)

@@ -70,7 +70,7 @@ class Defect(Specimen):
     advice: str = ""
 
     @property
-    def told(self) -> bool:
+    def described(self) -> bool:
         """True if more is known of its finding than the code."""
         return any((self.fix, self.line, self.cause, self.advice))
 

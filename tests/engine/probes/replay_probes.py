@@ -1,4 +1,4 @@
-"""Processors that write down all they are told, and the same requests once more through our engines.
+"""Processors that write down all their calls, and the same requests once more through our engines.
 
 The scheduler's decisions and the model's logits are taken from the real engine. Imported in its process only.
 """
@@ -202,5 +202,5 @@ def _replay(
         plan = {name: count - len(step["drafts"].get(name, ())) for name, count in step["plan"].items()}
         result = ours.step(plan, drafts=step["drafts"], force=force)
         step["kept"] = sum(len(ids) - 1 for ids in result.tokens.values())
-    assert not ours.requests, "the engine has told of every end"
+    assert not ours.requests, "the engine has reported every end"
     return outputs

@@ -52,8 +52,8 @@ class ToldOfDrafts(Favours):
 
     def __init__(self, vllm_config: Any, req_states: Any) -> None:
         super().__init__(vllm_config, req_states)
-        told = vllm_config.speculative_config is not None, vllm_config.scheduler_config.async_scheduling
-        self.less = sum(told)
+        features = vllm_config.speculative_config is not None, vllm_config.scheduler_config.async_scheduling
+        self.less = sum(features)
 
     def apply(self, logits: torch.Tensor, ctx: LogitsContext) -> torch.Tensor:
         before = logits.clone()

@@ -1,4 +1,4 @@
-"""A V1-only class on V2: what it is told, what it is shown, and that others' rows stay as they are."""
+"""A V1-only class on V2: its calls, its rows, and that others' rows stay as they are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The host behind exports follows rows without being told of arrivals, departures or moves."""
+"""The host behind exports follows rows without reports of arrivals, departures or moves."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ def documented_form(update: BatchUpdate) -> BatchUpdate:
 
 
 class V1Traffic(RuleBasedStateMachine):
-    """Requests come, leave and move as in V1's batch, told in the engine's form or in that of its documentation."""
+    """Requests come, leave and move as in V1's batch; updates have the engine's form or that of its documentation."""
 
     @initialize(size=st.integers(1, 6), documented=st.booleans())
     def start(self, size: int, documented: bool) -> None:
@@ -39,7 +39,7 @@ class V1Traffic(RuleBasedStateMachine):
         """Make whatever follows the batch."""
         raise NotImplementedError
 
-    def told(self, update: BatchUpdate) -> None:
+    def follow(self, update: BatchUpdate) -> None:
         """Follow the batch."""
         raise NotImplementedError
 
@@ -55,7 +55,7 @@ class V1Traffic(RuleBasedStateMachine):
         pairs = [pair for pair in swaps if max(pair) < left + len(come)]
         update = self.batch.change(gone, come, pairs)
         if update is not None:
-            self.told(documented_form(update) if self.documented else update)
+            self.follow(documented_form(update) if self.documented else update)
 
     def newcomer(self, args: dict[str, Any]) -> Request:
         self.born += 1

@@ -76,7 +76,7 @@ class Slots(RuleBasedStateMachine):
         count = data.draw(st.integers(1, len(held.output) - held.resumed))
         del held.output[-count:]
         self.host.total.gpu[slot] -= count
-        self.step(data, [slot])  # the engine computes logits before it samples anew
+        self.step(data, [slot])  # the engine computes logits before it samples again
 
     @precondition(lambda self: self.held)
     @rule(data=st.data())

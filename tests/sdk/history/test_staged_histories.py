@@ -21,7 +21,7 @@ class Batches(V1Traffic):
     def begin(self, size: int) -> None:
         self.add, self.weigh = V1Host(Add, size), V1Host(Weigh, size)
 
-    def told(self, update: BatchUpdate) -> None:
+    def follow(self, update: BatchUpdate) -> None:
         with torch.inference_mode():
             self.add.processor.update_state(update)
             self.weigh.processor.update_state(update)

@@ -51,7 +51,7 @@ class TestMistakes:
         assert isinstance(e.value, ValueError)
         assert hint in e.value.remedy
 
-    def test_an_instance_that_was_passed_is_told_to_be_a_class(self, site: Path) -> None:
+    def test_an_instance_that_was_passed_is_named_with_its_class(self, site: Path) -> None:
         from lp_plugin import instance
 
         with pytest.raises(InvalidTargetError, match=r"OnlyV1 object was passed.*Pass the class: lp_plugin:OnlyV1"):
@@ -72,7 +72,7 @@ class TestMistakes:
         assert isinstance(e.value, WrongInterfaceError)
         assert hint in e.value.remedy
 
-    def test_a_class_without_an_interface_is_told_of_its_namesake(self, site: Path) -> None:
+    def test_a_class_without_an_interface_is_reported_with_its_namesake(self, site: Path) -> None:
         with pytest.raises(WrongInterfaceError, match=r"neither.*its base lp_plugin:LogitsProcessor is something else"):
             resolve_target("lp_plugin:Namesake")
 
@@ -102,7 +102,7 @@ class TestMistakes:
         with pytest.raises(ImportFailedError, match="'Outer' is an attribute of 'lp_plugin': the colon goes before it"):
             resolve_target("lp_plugin.Outer:Inner")
 
-    def test_a_module_of_the_current_folder_is_told_to_be_made_importable(
+    def test_a_module_of_the_current_folder_is_reported_with_how_to_import_it(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         (tmp_path / "lp_here.py").touch()

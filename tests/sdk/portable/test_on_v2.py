@@ -1,4 +1,4 @@
-"""The portable base on V2: slots are the engine's, rows are found anew in each call."""
+"""The portable base on V2: slots are the engine's, rows are looked up in each call."""
 
 from __future__ import annotations
 

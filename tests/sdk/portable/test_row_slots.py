@@ -28,7 +28,7 @@ class Traffic(V1Traffic):
         self.held: dict[int, int] = {}  # id of an output list -> its slot, for as long as the request lives
         self.alive: list[list[int]] = []
 
-    def told(self, update: BatchUpdate) -> None:
+    def follow(self, update: BatchUpdate) -> None:
         before = self.lists()
         changed = self.slots.update(update, lambda slot, params, prompt: "add" in (params.extra_args or {}))
         assert changed or before == self.lists()

@@ -86,7 +86,7 @@ def test_on_v2_a_receipt_is_written_when_another_request_takes_the_slot(caplog: 
 
 
 @pytest.mark.usefixtures("operator")
-def test_a_greedy_request_is_told_which_steps_never_ran(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_greedy_request_gets_the_steps_that_never_ran(caplog: pytest.LogCaptureFixture) -> None:
     host = V1Host(Rules, vocab_size=VOCAB)
     host.update(1, added=[(0, asked(MIN_P, temperature=0.0), [1], [])])
     host.apply(logits_of(1, VOCAB))

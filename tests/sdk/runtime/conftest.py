@@ -53,7 +53,7 @@ class V1Recorder(v1.LogitsProcessor):
 
 
 class V2Recorder(v2.LogitsProcessor):
-    """Logs its calls to ``calls``; admits requests whose ``extra_args`` are set, unless told otherwise."""
+    """Logs its calls to ``calls``; admits requests whose ``extra_args`` are set, unless a test sets otherwise."""
 
     def __init__(
         self,

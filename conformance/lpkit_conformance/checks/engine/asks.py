@@ -53,7 +53,7 @@ class Workload:
             requests or not, depending on their neighbours, and throws the result away.
         bad: requests with an argument that ``validate_params`` refuses, each with the argument as text.
         company: requests that are served together with the bad ones.
-        told: what happens, in a line each, for a report.
+        operations: a line for each operation, for a report.
         beside: requests that are served in the batch only.
         notes: what is not as it was recorded, in sentences.
         drafted: requests with texts that a drafter finds in their prompts in part, for an engine with drafts.
@@ -64,7 +64,7 @@ class Workload:
     unjudged: frozenset[str]
     bad: tuple[tuple[str, Ask], ...]
     company: tuple[Ask, ...]
-    told: tuple[str, ...]
+    operations: tuple[str, ...]
     beside: frozenset[str] = frozenset()
     notes: tuple[str, ...] = ()
     drafted: tuple[Ask, ...] = ()

@@ -30,7 +30,7 @@ class RunPlugin:
 
     Attributes:
         make: returns its instance, from its constructor's arguments.
-        claim: True if V1 was told that it keeps the argmax.
+        claim: True if it told V1 that it keeps the argmax.
         answers: of each ``add_request``.
         edits: by the number of the step.
     """

@@ -16,7 +16,7 @@ def one_thread() -> None:
     torch.set_num_threads(1)
 
 
-def told(results: list[CheckResult]) -> dict[str, CheckResult]:
+def other_than_passed(results: list[CheckResult]) -> dict[str, CheckResult]:
     """Return the messages of checks that did not pass, by code."""
     return {item.code: item for item in results if item.status in ("failed", "advice", "error")}
 
@@ -24,7 +24,7 @@ def told(results: list[CheckResult]) -> dict[str, CheckResult]:
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair.id)
 def test_the_named_check_catches_the_pair_and_names_both_plugins(pair: PairOf) -> None:
     results = pair.results()
-    found = told(results)
+    found = other_than_passed(results)
     assert pair.code in found, [f"{item.label} {item.status} {item.message}" for item in results]
     assert {code for code, item in found.items() if item.status != "advice"} <= {pair.code}
     finding = found[pair.code].finding
@@ -37,7 +37,7 @@ def test_the_named_check_catches_the_pair_and_names_both_plugins(pair: PairOf) -
 @pytest.mark.parametrize("pair", CORRECT_PAIRS, ids=lambda pair: pair.id)
 def test_no_correct_pair_is_blamed(pair: PairOf) -> None:
     results = pair.results()
-    assert {item.status for item in results} == {"passed"}, told(results)
+    assert {item.status for item in results} == {"passed"}, other_than_passed(results)
 
 
 @pytest.mark.broad
@@ -45,4 +45,4 @@ def test_no_correct_pair_is_blamed(pair: PairOf) -> None:
 def test_the_one_to_blame_passes_alone(pair: PairOf) -> None:
     select = ("LP102", "LP103", "LP108", "LP202", "LP203", "LP205", "LP211", "LP302", "LP305", "LP307", "LP308")
     plan = Plan(cases=(Case.parse(pair.blamed.CASE),), select=select)
-    assert not told(list(Session(pair.blamed.__name__, pair.blamed, plan).results()))
+    assert not other_than_passed(list(Session(pair.blamed.__name__, pair.blamed, plan).results()))

@@ -79,7 +79,7 @@ def test_what_is_collected_as_unsupported(code: str, expected: str) -> None:
     assert collected(function) == expected
 
 
-def test_online_validation_is_told_from_offline() -> None:
+def test_online_validation_is_distinguished_from_offline() -> None:
     interface = {INTERFACE: "class LogitsProcessor:\n    def validate_params(cls, sampling_params): ...\n"}
     online = {**interface, ONLINE[0]: "validate_logits_processors_parameters(given, params)\n"}
     assert validated(Source(interface)) == "-"

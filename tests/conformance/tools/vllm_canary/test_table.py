@@ -63,7 +63,7 @@ def test_releases_that_are_written_elsewhere_are_those_of_the_table(file: str, t
     assert found, f"{file.format()} does not say {said!r}, which the table of facts has"
 
 
-def test_a_difference_is_told_once_with_its_oldest_release() -> None:
+def test_a_difference_is_reported_once_with_its_oldest_release() -> None:
     found = {(0, 98, 0): {"group": "else"}, (0, 99, 0): {"group": "else"}, (0, 10, 2): {"group": GROUP}}
     (surprise,) = surprises(found)
     assert (surprise.release, surprise.fact, surprise.expected, surprise.found) == ((0, 98, 0), "group", GROUP, "else")

@@ -94,7 +94,7 @@ class SeededNoise(V1Base):
         return logits
 
 
-@sound("a torch.Generator of its own, seeded anew for each row and position")
+@sound("a torch.Generator of its own, seeded again for each row and position")
 class OwnGenerator(SeededNoise):
     CASE = {"extra_args": {"gumbel_seed": 11}}
 

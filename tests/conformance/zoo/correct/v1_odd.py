@@ -193,7 +193,7 @@ class CachesInTheModule(Bias):
         return logits
 
 
-@sound("acts on every request, of which it may be told more", case={"extra_args": {"cap": 20.0}})
+@sound("acts on every request, with or without arguments", case={"extra_args": {"cap": 20.0}})
 class CapsEveryRow(V1Base):
     @classmethod
     def read(cls, params: Any) -> Any:
