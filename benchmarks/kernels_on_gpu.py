@@ -69,11 +69,11 @@ def calls(work: torch.Tensor) -> Calls:
 
 def seconds(call: Callable[[], Any], logits: torch.Tensor, work: torch.Tensor) -> float:
     """GPU time of a call on a copy of the logits; the copy leaves the cache as empty as an engine does."""
-    clock, found = Clock(work.device), []
+    clock, times = Clock(work.device), []
     for _ in range(ROUNDS):
         work.copy_(logits)
-        found.append(clock.on_gpu(call) or clock.time(call)[0])
-    return statistics.median(found)
+        times.append(clock.on_gpu(call) or clock.time(call)[0])
+    return statistics.median(times)
 
 
 def on_device(call: Callable[[], Any]) -> list[tuple[str, float]]:

@@ -44,8 +44,8 @@ def in_this_process(entry: str, job: dict[str, Any], take: Callable[[Event], Non
             return job
 
         @staticmethod
-        def tell(event: str, **told: Any) -> None:
-            take({"event": event, **told})
+        def tell(event: str, **fields: Any) -> None:
+            take({"event": event, **fields})
 
     module, name = entry.split(":")
     getattr(importlib.import_module(module), name)(Here())
@@ -133,8 +133,8 @@ def _on_a_cpu(sides: list[dict[str, Any]], kinds: list[str]) -> list[str]:
     cells = [_time(targets[host]["apply"]) for host in ("v1", "v2")]
     cells += [ratio(first["versus_floor"]), _time(first["churn"]), _time(first["idle"])]
     for kind in kinds:
-        found = _against(kind, sides)
-        cells.append(ratio(found["versus_target"]) if found else "")
+        rival = _against(kind, sides)
+        cells.append(ratio(rival["versus_target"]) if rival else "")
     return cells
 
 
@@ -148,9 +148,9 @@ def _on_a_gpu(sides: list[dict[str, Any]], kinds: list[str]) -> list[str]:
     cells = [_time(targets["v1"]["apply"]), *(_time(second[key]) for key in ("apply", "launch", "gpu"))]
     cells.append(str(second["launches"]))
     for kind in kinds:
-        found = _against(kind, sides)
-        work = f", {ratio(found['gpu']['median'] / second['gpu']['median'])}" if found and found["gpu"] else ""
-        cells.append(f"{ratio(found['versus_target'])}{work}" if found else "")
+        rival = _against(kind, sides)
+        work = f", {ratio(rival['gpu']['median'] / second['gpu']['median'])}" if rival and rival["gpu"] else ""
+        cells.append(f"{ratio(rival['versus_target'])}{work}" if rival else "")
     return cells
 
 
@@ -172,7 +172,7 @@ def main() -> None:
         report = json.loads(options.show.read_text(encoding="utf-8"))
     else:
         numbers = {key: tuple(int(n) for n in getattr(options, key).split(",")) for key in ("batch", "vocab")}
-        found = BenchOptions(
+        bench_options = BenchOptions(
             batches=numbers["batch"],
             vocabs=numbers["vocab"],
             device=options.device,
@@ -180,7 +180,7 @@ def main() -> None:
             alternatives=ALTERNATIVES,
         )
         with mock.patch.object(benches, "run_child", in_this_process) if options.one_process else nullcontext():
-            report = measure(found, options.json)
+            report = measure(bench_options, options.json)
     show(report)
 
 

@@ -20,6 +20,6 @@ def ngram_class() -> Any:
     names = ("NoRepeatNGramLogitsProcessor", "NGramPerReqLogitsProcessor")
     body = ast.parse(Path(spec.origin).read_text(encoding="utf-8")).body
     classes: list[ast.stmt] = [node for node in body if isinstance(node, ast.ClassDef) and node.name in names]
-    found: dict[str, Any] = {"AdapterLogitsProcessor": AdapterLogitsProcessor, "Iterable": Iterable, "torch": torch}
-    exec(compile(ast.Module(classes, []), spec.origin, "exec"), found)
-    return found[names[1]]
+    namespace: dict[str, Any] = {"AdapterLogitsProcessor": AdapterLogitsProcessor, "Iterable": Iterable, "torch": torch}
+    exec(compile(ast.Module(classes, []), spec.origin, "exec"), namespace)
+    return namespace[names[1]]

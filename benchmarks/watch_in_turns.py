@@ -71,10 +71,10 @@ def main() -> None:
         engine.generate(requests(64, 0))  # first calls are slow
 
         def serve(asks: list[Ask], active: bool) -> tuple[float, int, float]:
-            busy, steps, own = engine.inspect("watch_in_turns:switch", active)
+            busy, steps, spent = engine.inspect("watch_in_turns:switch", active)
             engine.generate(asks, timeout=3600)
             after = engine.inspect("watch_in_turns:switch", active)
-            return after[0] - busy, after[1] - steps, after[2] - own
+            return after[0] - busy, after[1] - steps, after[2] - spent
 
         ratios, extra, own, steps = [], 0.0, 0.0, 0
         for turn in range(given.rounds):

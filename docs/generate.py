@@ -168,7 +168,7 @@ def sentence(text: str) -> str:
 
 def plugin_pages(drawn: bool) -> dict[str, str]:
     """The README of each reference plugin, with a picture of its rule if drawn, and an index of them."""
-    found: dict[str, str] = {}
+    pages: dict[str, str] = {}
     lines = [
         NOTICE.format("docs/generate.py"),
         "",
@@ -183,11 +183,11 @@ def plugin_pages(drawn: bool) -> dict[str, str]:
         lines.append(f"| [{name}]({name}.md) | {said} |")
         text = (folder / "README.md").read_text(encoding="utf-8")
         if drawn:
-            found[f"plugins/{name}.svg"] = drawing_of(folder)
+            pages[f"plugins/{name}.svg"] = drawing_of(folder)
             picture = f"![Likely tokens before and after the rule, at one token of a reply]({name}.svg)"
             text = text.replace("\n## ", f"\n{picture}\n\n## ", 1)
-        found[f"plugins/{name}.md"] = f"{NOTICE.format(f'reference_plugins/{name}/README.md')}\n\n{text}"
-    return {"plugins/index.md": "\n".join([*lines, ""]), **found}
+        pages[f"plugins/{name}.md"] = f"{NOTICE.format(f'reference_plugins/{name}/README.md')}\n\n{text}"
+    return {"plugins/index.md": "\n".join([*lines, ""]), **pages}
 
 
 def drawing_of(plugin: Path) -> str:

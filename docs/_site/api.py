@@ -33,10 +33,10 @@ def resolve(app: Sphinx, env: BuildEnvironment, node: addnodes.pending_xref, con
         return None
     target = str(node.get("reftarget"))
     short = {name.rpartition(".")[2]: name for name in HOMES.values() if not name.startswith("lpkit.runtime")}
-    found = HOMES.get(target) or short.get(target.rpartition(".")[2])
+    home = HOMES.get(target) or short.get(target.rpartition(".")[2])
     domain = env.domains["py"]
-    if found is not None and (found in domain.objects):
-        return domain.resolve_xref(env, node["refdoc"], app.builder, "obj", found, node, content)
+    if home is not None and (home in domain.objects):
+        return domain.resolve_xref(env, node["refdoc"], app.builder, "obj", home, node, content)
     written = "refwarn" in node  # as a role in a docstring; others come from annotations and Raises
     return None if written and target.partition(".")[0] not in OTHERS else content
 
@@ -56,8 +56,8 @@ def find_comment(app: Sphinx, what: str, name: str, value: Any, options: Any, li
             analyzer.analyze()
         except PycodeError:
             continue
-        if found := analyzer.attr_docs.get(("", name.rpartition(".")[2])):
-            lines[:] = found
+        if comment := analyzer.attr_docs.get(("", name.rpartition(".")[2])):
+            lines[:] = comment
             return
 
 

@@ -48,18 +48,18 @@ DECLARATIONS = frozenset({"lpkit.column", "lpkit.phrases", "lpkit.ragged", "lpki
 
 def public_names() -> dict[str, Any]:
     """Every public name with its value."""
-    found = {}
+    values = {}
     for module in MODULES:
         for name in importlib.import_module(module).__all__:
             if name != "__version__":
-                found[f"{module}.{name}"] = getattr(sys.modules[module], name)
-    return found
+                values[f"{module}.{name}"] = getattr(sys.modules[module], name)
+    return values
 
 
 def homes() -> dict[str, str]:
     """The public name of each class and function, by the module that defines it."""
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     for public, value in public_names().items():
         home = f"{getattr(value, '__module__', '')}.{getattr(value, '__qualname__', '')}"
-        found.setdefault(home, public)
-    return found
+        names.setdefault(home, public)
+    return names

@@ -22,23 +22,23 @@ class Surprise:
     found: str
 
 
-def surprises(found: Found) -> list[Surprise]:
+def surprises(facts: Found) -> list[Surprise]:
     """List the differences, each once. A release that the table lacks is expected to be as the newest."""
     seen: dict[tuple[str, str, str], Surprise] = {}
-    for release in sorted(found):
-        for key, value in found[release].items():
+    for release in sorted(facts):
+        for key, value in facts[release].items():
             expected = VLLM.value(key, release)
             if value != expected:
                 seen.setdefault((key, expected, value), Surprise(release, key, expected, value))
     return list(seen.values())
 
 
-def sections(found: Found) -> list[str]:
+def sections(facts: Found) -> list[str]:
     """Write the table's section for each newer release that it lacks: the facts that changed in it."""
     before = {key: VLLM.value(key, None) for key in VLLM.facts}
     written = []
-    for release in sorted(release for release in found if release > VLLM.rows[-1].release):
-        changed = {key: value for key, value in found[release].items() if value != before[key]}
+    for release in sorted(release for release in facts if release > VLLM.rows[-1].release):
+        changed = {key: value for key, value in facts[release].items() if value != before[key]}
         before.update(changed)
         written.append("\n".join([f'[releases."{in_full(release)}"]', *map(_line, changed.items())]))
     return written
