@@ -225,6 +225,7 @@ def neighbours(case: Case, accepts: Callable[[SamplingParams], bool], vocab_size
                 changes.append({key: [value[0] + 1, *value[1:-1], value[-1] - 1]})
             if len(value) > 2:
                 changes.append({key: [value[0], *shifted[key][1:-1], value[-1]]})
+                changes.append({key: [*value[:-1], shifted[key][-1]]})
     return _with_arguments(case, [{**extra, **change} for change in changes[:MOST_NEIGHBOURS]], accepts)
 
 

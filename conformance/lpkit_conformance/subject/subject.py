@@ -151,7 +151,7 @@ class Subject:
             case = copy.deepcopy(self.cases[variant % len(self.cases)].fields)
             if foreign:
                 case["extra_args"] = {**foreign, **(case.get("extra_args") or {})}
-            fields.update(case)
+            fields = {"min_tokens": salt % 3 if case.get("max_tokens") is None else 0, **fields, **case}
         if greedy:
             fields["temperature"] = 0.0
         return make_params(fields)

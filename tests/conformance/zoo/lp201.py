@@ -334,6 +334,12 @@ class ByEnds(Ranked):
         return ids[0], ids[-1]
 
 
+@defect("LP201", "lists of equal length that begin alike share their weights")
+class ByBeginning(Ranked):
+    def key(self, ids: list[int]) -> Any:
+        return len(ids), *ids[:2]
+
+
 @defect("LP201", "requests for the same token share the amount of the first")
 class ByToken(Bias):
     def __init__(self, *args: Any) -> None:
@@ -412,6 +418,32 @@ class WeighsUpToItsLimit(LastMaxTokens):
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         for row, (weights, outputs) in self.rows.items():
             logits[row, 5] += weights[len(outputs)]
+        return logits
+
+
+@defect("LP201", "the last request's least length, which only servers set", line="self.least = params.min_tokens")
+class LastMinTokens(V1Base):
+    CASE = {"extra_args": {"bias": 2.5}}
+    least = 0
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        bias = self.read(params)
+        if bias is None:
+            return None
+        self.least = params.min_tokens
+        return bias, params.min_tokens
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (bias, _) in self.rows.items():
+            logits[row, 5] += bias + self.least
+        return logits
+
+
+@sound("each request's own least length")
+class OwnMinTokens(LastMinTokens):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (bias, least) in self.rows.items():
+            logits[row, 5] += bias + least
         return logits
 
 
