@@ -69,7 +69,7 @@ LONGER_THAN_LIMITS = 2048
 """Longer than any list limit seen in practice (`lpkit.ragged` stops at 1,024)."""
 
 MOST_ITEMS = 3
-"""Items of a list that are tried at the ends of what is accepted."""
+"""Items of a list that are tried at the ends of what is accepted, and keys of an object that are left out."""
 
 MOST = 2**63 - 1
 
@@ -144,9 +144,11 @@ def relatives(value: Any, vocab_size: int) -> Iterator[Any]:
     elif isinstance(value, float):
         yield from (-value, value * 1e6, value * 1e-6)
     elif isinstance(value, Mapping):
-        for key, item in [*value.items()][:1]:
+        for item in [*value.values()][:1]:
             yield {**value, str(vocab_size): item}
             yield {**value, "-1": item, "x": item}
+        for key, item in [*value.items()][:MOST_ITEMS]:
+            yield {name: other for name, other in value.items() if name != key}
             for odd in (*relatives(item, vocab_size), None, "x", math.nan):
                 yield {**value, key: odd}
     elif isinstance(value, list | tuple) and value:

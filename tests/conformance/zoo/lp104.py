@@ -204,3 +204,52 @@ class LearnsTheLimit(AnyToken):
 
     def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
         return super().read(params)
+
+
+@defect("LP104", "an entry of its object may be missing in validation, and not where it is used", line='w["weight"]')
+class NestedDefault(V1Base):
+    CASE = {"extra_args": {"wish": {"token": 7, "weight": 2.0, "way": "up"}}}
+
+    @classmethod
+    def read(cls, params: Any) -> Any:
+        wish = (params.extra_args or {}).get("wish")
+        if wish is None:
+            return None
+        if not isinstance(wish, dict) or type(wish.get("token")) is not int or not 0 <= wish["token"] < 512:
+            raise ValueError("wish needs a token")
+        weight, way = wish.get("weight", 1.0), wish.get("way", "up")
+        if type(weight) is not float or not -9 <= weight <= 9 or type(way) is not str:
+            raise ValueError("wish.weight is a number in [-9, 9], and wish.way a text")
+        return cls.held(wish, weight, way)
+
+    @classmethod
+    def held(cls, wish: dict[str, Any], weight: float, way: str) -> Any:
+        return wish["token"], wish
+
+    def amount(self, w: Any) -> float:
+        return float(w["weight"])
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (where, held) in self.rows.items():
+            logits[row, where] += self.amount(held)
+        return logits
+
+
+@defect("LP104", "any text is accepted in its object, and used as a key", line="}[w]")
+class NestedText(NestedDefault):
+    @classmethod
+    def held(cls, wish: dict[str, Any], weight: float, way: str) -> Any:
+        return wish["token"], way
+
+    def amount(self, w: Any) -> float:
+        return {"up": 2.0, "down": -2.0}[w]
+
+
+@sound("defaults for the entries of its object")
+class NestedRead(NestedDefault):
+    @classmethod
+    def held(cls, wish: dict[str, Any], weight: float, way: str) -> Any:
+        return wish["token"], weight if way == "up" else -weight
+
+    def amount(self, w: Any) -> float:
+        return float(w)
