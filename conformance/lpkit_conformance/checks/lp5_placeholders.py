@@ -153,7 +153,7 @@ FIRST_OUTPUTS = (0, 2)
 INVENTED = 3
 """Steps whose tokens are invented, or unknown."""
 
-LENGTHS = (4, 40)
+LENGTHS = (0, 4, 40)
 """Outputs of the histories that are compared: some rules act from a certain length on."""
 
 
@@ -177,7 +177,7 @@ def judge_dependence(subject: Subject) -> None:
         shorter = common if equal else None
         if equal and not counts:
             continue
-        allowed = (before, common) if counts else (before, common, empty)
+        allowed = (common,) if counts else (before, common, empty)
         if any(compare.first_difference(before, row, unknown) is None for row in allowed):
             continue
         token = int((unknown != common)[0].to(torch.int8).argmax())

@@ -1,13 +1,15 @@
-"""Defects that LP402 must catch."""
+"""Defects that LP402 must catch, and a correct processor that resembles them."""
 
 from __future__ import annotations
 
 import itertools
 from typing import Any
 
+import numpy as np
+
 from zoo.bases import Late
 from zoo.correct.v1 import DenseMinP
-from zoo.registry import defect
+from zoo.registry import defect, sound
 
 
 @defect("LP402", "claims to keep the argmax until a request is 20 tokens old")
@@ -26,3 +28,9 @@ class ClaimPerInstance(DenseMinP):
 
     def is_argmax_invariant(self) -> bool:
         return self.claim
+
+
+@sound("its claim is numpy's bool, which vLLM asks for its truth")
+class ClaimOfNumpy(DenseMinP):
+    def is_argmax_invariant(self) -> Any:
+        return np.bool_(super().is_argmax_invariant())

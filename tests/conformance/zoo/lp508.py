@@ -53,3 +53,15 @@ class CountsKnownTokens(Late):
 class CountsAll(Late):
     def due(self, outputs: list[int]) -> bool:
         return len(outputs) < self.FIRST
+
+
+@defect("LP508", "begins with the tenth token that is known: never with placeholders")
+class BeginsWithKnownTokens(Late):
+    def due(self, outputs: list[int]) -> bool:
+        return sum(token >= 0 for token in outputs) >= 10
+
+
+@defect("LP508", "begins with the third known token")
+class BeginsEarlyWithKnownTokens(Late):
+    def due(self, outputs: list[int]) -> bool:
+        return sum(token >= 0 for token in outputs) >= 3
