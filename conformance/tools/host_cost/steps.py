@@ -5,7 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from importlib import import_module, reload
+from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -36,6 +38,7 @@ class Step(NamedTuple):
         hurry: gives every request a token and does nothing else, so that the caches still hold the last step.
         call: the step.
         processor: the object that edits the logits.
+        budget: most launches that the step of such a class should take; None for others than classes of one rule.
     """
 
     name: str
@@ -46,6 +49,7 @@ class Step(NamedTuple):
     hurry: Callable[[], None]
     call: Callable[[], Any]
     processor: Any
+    budget: int | None = None
 
 
 def plugins(names: set[str] | None = None) -> Iterator[tuple[str, type, dict[str, Any]]]:
@@ -61,19 +65,50 @@ def plugins(names: set[str] | None = None) -> Iterator[tuple[str, type, dict[str
         yield name, resolve_target(target), Case.parse(found.cases[0]).fields
 
 
-def _requests(batch: int) -> SteadyBatch:
+def _readme() -> Any:
+    text = (PLUGINS[0].parents[1] / "README.md").read_text(encoding="utf-8")
+    found: dict[str, Any] = {}
+    exec(text.split("```python\n")[1].split("```")[0], found)
+    return found["MinP"]
+
+
+class Multiplies(lpkit.LogitsProcessor):
+    """Multiplies chosen logits, as no rule of lpkit does."""
+
+    class Params(lpkit.Params):
+        ids: tuple[int, ...]
+        factor: float
+
+    ids, factor = lpkit.ragged(torch.int64), lpkit.column(torch.float32)
+
+    def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
+        ids = self.ids[rows]
+        logits[ids] = logits[ids] * self.factor[rows].unsqueeze(1)
+
+
+PLAIN: dict[str, tuple[type, dict[str, Any]]] = {
+    "README: MinP": (_readme(), {"min_p": 0.1}),
+    "an edit of its own": (Multiplies, {"ids": [3, 7], "factor": 2.0}),
+}
+"""Classes of plain torch, and what a request asks of them. They are not recorded."""
+
+FEW = 16
+"""Tokens of a vocabulary on which operations of torch take no time."""
+
+
+def _requests(batch: int, vocab: int = VOCAB) -> SteadyBatch:
     with mock.patch.object(steady, "HEADROOM", 4096):
-        return SteadyBatch(batch, VOCAB, CONTEXT, 1.0, CPU)
+        return SteadyBatch(batch, vocab, CONTEXT, 1.0, CPU)
 
 
-def of_plugin(name: str, cls: type, case: dict[str, Any], runner: str, batch: int) -> Step:
+def of_plugin(name: str, cls: Any, case: dict[str, Any], runner: str, batch: int, vocab: int = VOCAB) -> Step:
     """Return a plugin's step; all requests use the plugin."""
-    requests = _requests(batch)
+    requests = _requests(batch, vocab)
     candidate: Any = parts_of(runner).candidate("plugin", cls, Parameters(case), CPU)
     with buffers_on(CPU):
         candidate.prepare(requests, requests.change())
         candidate.follow()
-    logits = torch.zeros(batch, VOCAB)
+    logits = torch.zeros(batch, vocab)
     context, outputs = requests.context(CPU), [request.output_token_ids for request in requests.rows]
 
     def prepare() -> None:
@@ -101,7 +136,10 @@ def of_plugin(name: str, cls: type, case: dict[str, Any], runner: str, batch: in
             processor.apply_staged_writes()
             processor.apply(logits, candidate._ctx)
 
-    return Step(name, runner, batch, False, prepare, hurry, call, processor)
+    budget = None
+    if issubclass(cls, lpkit.LogitsProcessor):
+        budget = 1 if cls._sparse and cls.history == "none" else 2
+    return Step(name, runner, batch, False, prepare, hurry, call, processor, budget)
 
 
 COUNTERPARTS: dict[str, dict[str, Any]] = {
@@ -109,29 +147,23 @@ COUNTERPARTS: dict[str, dict[str, Any]] = {
     "logit-bias": {"logit_bias": {3: 1.0, 7: -2.0}},
     "allowed-tokens": {"allowed_token_ids": [3, 7, 11]},
     "penalties": {"repetition_penalty": 1.2, "presence_penalty": 0.4, "frequency_penalty": 0.3},
+    "thinking-budget": {"thinking_token_budget": 4096},
+    "ocr-ngram": {"extra_args": {"ngram_size": 2}},
 }
 """Plugins with a processor of vLLM's own, and what a request asks of that."""
 
+THINKING = SimpleNamespace(
+    reasoning_start_token_ids=[2], reasoning_end_token_ids=[5], natural_reasoning_end_token_ids=[5]
+)
+
 
 def vllms_own(name: str, batch: int) -> Iterator[Step]:
-    """Return the steps of vLLM's own processor for a plugin: only ``apply``, and on V1 without what it computes of the
-    whole vocabulary, which is another device's work."""
-    import vllm.sampling_params
-    import vllm.triton_utils as names
+    """Return the steps of vLLM's own processors for a plugin: on V2 only ``apply``, on V1 without what they compute of
+    the whole vocabulary, which is another device's work."""
+    from vllm.sampling_params import SamplingParams
 
-    if not names.HAS_TRITON:  # this vLLM is built for CPUs: its kernels are read again with Triton
-        import triton
-
-        vars(names).update(triton=triton, tl=triton.language, HAS_TRITON=True)
-    vars(import_module("vllm.v1.worker.gpu.buffer_utils"))["is_uva_available"] = lambda: (
-        False
-    )  # nothing pins memory here
-    package = "vllm.v1.worker.gpu.sample."
-    kernels = {name: reload(import_module(package + name)) for name in ("min_p", "penalties", "logit_bias")}
-    params = vllm.sampling_params.SamplingParams(**COUNTERPARTS[name])
-    requests = _requests(batch)
+    params, requests = SamplingParams(**COUNTERPARTS[name]), _requests(batch)
     requests.change()
-    logits, states = torch.zeros(batch, VOCAB), requests.slots.state
     context: Any = None
 
     def prepare() -> None:
@@ -139,39 +171,90 @@ def vllms_own(name: str, batch: int) -> Iterator[Step]:
         requests.advance()
         context = requests.context(CPU)
 
+    edit = _own_on_v2(name, params, requests)
+    if edit is not None:
+        yield Step(name, "v2", batch, True, prepare, lambda: None, lambda: edit(context), edit)
+    call = _own_on_v1(name, params, requests)
+    yield Step(name, "v1", batch, True, requests.advance, lambda: None, call, call)
+
+
+def _own_on_v2(name: str, params: Any, requests: SteadyBatch) -> Callable[[Any], Any] | None:
+    import vllm.triton_utils as names
+
+    if not names.HAS_TRITON:  # this vLLM is built for CPUs: its kernels are read again with Triton
+        import triton
+
+        vars(names).update(triton=triton, tl=triton.language, HAS_TRITON=True)
+    # Nothing pins memory here.
+    vars(import_module("vllm.v1.worker.gpu.buffer_utils"))["is_uva_available"] = lambda: False
+    files = {"min-p": "min_p", "allowed-tokens": "logit_bias", "ocr-ngram": None}
+    file = files.get(name, name.replace("-", "_"))
+    if file is None:
+        return None
+    kernels: Any = reload(import_module(f"vllm.v1.worker.gpu.sample.{file}"))
+    logits, states = torch.zeros(requests.size, VOCAB), requests.slots.state
     if name == "min-p":
-        held = np.full(batch, params.min_p, dtype=np.float32)
+        held = np.full(requests.size, params.min_p, dtype=np.float32)
         on_device = torch.from_numpy(held)
 
-        def call() -> None:  # as vLLM's SamplingStates.apply_min_p
+        def edit(context: Any) -> None:  # as vLLM's SamplingStates.apply_min_p
             if np.any(held[context.idx_mapping_np] != 0.0):
-                kernels["min_p"].apply_min_p(logits, context.expanded_idx_mapping, on_device)
+                kernels.apply_min_p(logits, context.expanded_idx_mapping, on_device)
 
+        return edit
+    if name == "thinking-budget":
+        state = kernels.ThinkingBudgetState(states, THINKING)
     else:
-        cls = kernels["penalties"].PenaltiesState if name == "penalties" else kernels["logit_bias"].LogitBiasState
+        cls = kernels.PenaltiesState if name == "penalties" else kernels.LogitBiasState
         state = cls(requests.config(CPU), states)
-        for slot in range(batch):
-            state.add_request(slot, params)
-        state.apply_staged_writes()
+    for slot in range(requests.size):
+        state.add_request(slot, params)
+    state.apply_staged_writes()
+    return lambda context: state.apply(logits, context)
 
-        def call() -> None:
-            state.apply(logits, context)
 
-    yield Step(name, "v2", batch, True, prepare, lambda: None, call, kernels)
-    if name not in ("min-p", "logit-bias"):
-        return
-    builtin = import_module("vllm.v1.sample.logits_processor.builtin")
-    made = {"min-p": builtin.MinPLogitsProcessor, "logit-bias": builtin.LogitBiasLogitsProcessor}[name]
-    processor = made(requests.config(CPU), CPU, False)
-    added = [(row, params, [1], [1]) for row in range(batch)]
-    processor.update_state(lpkit.v1.BatchUpdate(batch, [], added, []))
-    few = torch.zeros(batch, 16)
+def _own_on_v1(name: str, params: Any, requests: SteadyBatch) -> Callable[[], Any]:
+    few = torch.zeros(requests.size, FEW)
+    outputs = [request.output_token_ids for request in requests.rows]
+    added = [(row, params, [1, 2], output) for row, output in enumerate(outputs)]
+    update = lpkit.v1.BatchUpdate(requests.size, [], added, [])
+    if name == "allowed-tokens":
+        mask = torch.ones(requests.size, FEW, dtype=torch.bool)
+        return lambda: few.masked_fill_(mask, float("-inf"))
+    if name == "penalties":
+        vars(import_module("vllm._custom_ops"))["apply_repetition_penalties"] = lambda *_: None  # on a GPU one kernel
+        apply_all = import_module("vllm.v1.sample.ops.penalties").apply_all_penalties
+        prompts, each = torch.ones(requests.size, CONTEXT, dtype=torch.int64), torch.ones(requests.size)
+        texts = [[token % FEW for token in output] for output in outputs]
+        return lambda: apply_all(few, prompts, each, each, each, texts)
+    if name == "thinking-budget":
+        holders = import_module("vllm.v1.sample.thinking_budget_state")
+        holder = holders.ThinkingBudgetStateHolder(THINKING, requests.size, 0, CPU, False)
+        holder.sync_batch(update)
 
-    def on_v1() -> None:
+        def on_v1() -> None:
+            holder.sync_batch(None)
+            holder.update_state(outputs, None)
+            holder.apply_to_logits(few, True, None)
+
+        return on_v1
+    if name == "ocr-ngram":
+        few = torch.zeros(requests.size, VOCAB)
+        with mock.patch.dict(
+            sys.modules, {name: mock.MagicMock() for name in ("torchvision", "torchvision.transforms")}
+        ):
+            cls = import_module("vllm.model_executor.models.deepseek_ocr").NGramPerReqLogitsProcessor
+    else:
+        builtin = import_module("vllm.v1.sample.logits_processor.builtin")
+        cls = {"min-p": builtin.MinPLogitsProcessor, "logit-bias": builtin.LogitBiasLogitsProcessor}[name]
+    processor = cls(requests.config(CPU), CPU, False)
+    processor.update_state(update)
+
+    def call() -> None:
         processor.update_state(None)
         processor.apply(few)
 
-    yield Step(name, "v1", batch, True, requests.advance, lambda: None, on_v1, processor)
+    return call
 
 
 def steps(names: set[str] | None, batches: tuple[int, ...]) -> Iterator[Step]:
@@ -182,3 +265,7 @@ def steps(names: set[str] | None, batches: tuple[int, ...]) -> Iterator[Step]:
                 yield of_plugin(name, cls, case, runner, batch)
             if name in COUNTERPARTS:
                 yield from vllms_own(name, batch)
+    for name, (cls, arguments) in PLAIN.items():
+        if not names or name in names:
+            for batch, runner in product(batches, ("v1", "v2")):
+                yield of_plugin(name, cls, {"extra_args": arguments}, runner, batch, FEW)

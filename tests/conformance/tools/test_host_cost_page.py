@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from host_cost.page import Key, goals, write
+from host_cost.page import OWN, Key, goals, write
 
 FOUND = {
     Key("min-p", "v1", 8, False): {"warm": 3.0, "cold": 9.0, "instructions": 41.0},
@@ -14,9 +14,18 @@ FOUND = {
 
 
 def test_a_goal_fails_where_any_quantity_is_more_than_that_of_vllms_own_or_than_a_plugin_may_take() -> None:
-    assert [(goal.holds, goal.own) for goal in goals(FOUND)] == [(False, True), (True, False), (False, False)]
+    assert [(goal.holds, goal.name == OWN) for goal in goals(FOUND)] == [(False, True), (True, False), (False, False)]
     slower = {**FOUND[Key("min-p", "v1", 8, True)], "cold": 9.0}
     assert next(goals({**FOUND, Key("min-p", "v1", 8, True): slower})).holds
+
+
+def test_launches_and_operations_are_goals_of_plugins_and_not_of_plain_torch() -> None:
+    counts = {"launches": 3.0, "operations": 0.0, "budget": 2.0}
+    found = {Key(name, "v2", 8, False): counts for name in ("xtc", "README: MinP")}
+    assert [(goal.text, goal.holds) for goal in goals(found)] == [
+        ("xtc on V2, 8 requests: 0", True),
+        ("xtc on V2, 8 requests: 3", False),
+    ]
 
 
 def test_only_the_measured_section_of_a_page_is_replaced(tmp_path: Path) -> None:
@@ -27,4 +36,5 @@ def test_only_the_measured_section_of_a_page_is_replaced(tmp_path: Path) -> None
     write(page, FOUND)
     assert page.read_text("utf-8") == once
     assert once.startswith("# Title\n\n## Measured\n\nMicro") and once.endswith("|\n\n## Behind\n\nkept\n")
+    assert "| dry, thinking-budget, xtc: at most 8 µs hot | 0 of 1 | dry on V2, 8 requests: 8.5 |" in once
     assert "| dry | none, 8.5 | none, 18.5 | none, 30.0 |  |" in once and "stale" not in once
