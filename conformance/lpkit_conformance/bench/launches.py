@@ -10,18 +10,20 @@ from lpkit.portable.by_slot import why_not_recorded
 
 from lpkit_conformance.hosts.steady import Candidate, SteadyBatch
 from lpkit_conformance.instruments.operations import CountLaunches
+from lpkit_conformance.vllm_api.runners import V1, V2
 
 SPARSE, WITH_HISTORY, DENSE = 4, 6, 3
 """Budgets of sparse rules without and with history, and of dense rules, independent of the batch size."""
+COPIED = {"none": 0, "length": 1, "tokens": 2}
+"""Launches on top of it by which V1 gets lengths and new tokens to the device."""
 
 
-def budget(cls: Any) -> int | None:
-    """Launches that a step of a class may take; None for a class without lpkit's base."""
+def budget(cls: Any, runner: str = V2) -> int | None:
+    """Launches that a step of a class may take on a runner; None for a class without lpkit's base."""
     if not (isinstance(cls, type) and issubclass(cls, LogitsProcessor)):
         return None
-    if not cls._sparse:
-        return DENSE
-    return SPARSE if cls.history == "none" else WITH_HISTORY
+    base = DENSE if not cls._sparse else SPARSE if cls.history == "none" else WITH_HISTORY
+    return base + (COPIED[cls.history] if runner == V1 else 0)
 
 
 def in_python(candidate: Candidate) -> str:

@@ -192,7 +192,7 @@ def _count(candidate: Candidate, source: torch.Tensor, work: torch.Tensor) -> Ca
         candidate.kind,
         candidate.host,
         operations=counter.launches,
-        launch_budget=budget(getattr(candidate, "cls", None)),
+        launch_budget=budget(getattr(candidate, "cls", None), candidate.host),
         syncs=counter.syncs,
         peak=max(warm.peak, memory.peak),
         acted=not isinstance(result, torch.Tensor) or result.shape != source.shape or not torch.equal(result, source),

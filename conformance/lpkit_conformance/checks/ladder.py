@@ -72,17 +72,24 @@ def observed(subject: Subject, ops: Iterable[Op], pause: float = 0.0) -> list[ca
     return observations
 
 
-def play(subject: Subject, ops: Iterable[Op], watched: Callable[[Host, bool], Watch]) -> None:
+def play(
+    subject: Subject,
+    ops: Iterable[Op],
+    watched: Callable[[Host, bool], Watch],
+    make_host: Callable[[Subject, int], Host] | None = None,
+) -> None:
     """Run operations under a watch; if that fails, run them again and follow the author's lines, to name the line.
 
-    ``watched``: returns the watch of :mod:`engine_data` for a host, and for True, if it follows lines.
+    Args:
+        watched: returns the watch of :mod:`engine_data` for a host, and for True, if it follows lines.
+        make_host: of the engine; by default the setup's.
 
     Raises:
         Skipped: the plugin raises once a request has left.
     """
 
     def run(follow: bool) -> None:
-        host = parts.default_host(subject, 8)
+        host = (make_host or parts.default_host)(subject, 8)
         with host.driver.watched(watched(host, follow)):
             for _ in host.run(ops):
                 pass

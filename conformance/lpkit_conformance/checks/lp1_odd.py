@@ -136,7 +136,8 @@ class LP113(Check):
     It returns True for some request of the case. lpkit logs an exception in ``admit``, ``new_req_logits_processor`` or
     ``concerns`` and serves the request without the plugin. The case's own requests must raise no exception. Odd
     arguments may raise ``ValueError``, which declines the request on purpose. But a list that ``validate_params``
-    accepts must fit into its column. vLLM's own adapter also drops a callable that is false in a boolean context.
+    accepts must fit into its column. vLLM's own adapter also drops a callable that is false in a boolean context, and
+    passes three parameters by position: the prompt's ids, the output's, the logits.
 
     Why: the engine keeps running, and requests of this kind are silently served without the plugin.
 
@@ -148,8 +149,19 @@ class LP113(Check):
     method = "admit"
 
     def run(self, subject: Subject) -> str | None:
+        made, line = findings.callable_of(subject)
+        if swapped := findings.swapped_parameters(made):
+            raise Failed(
+                f"the callable takes {swapped}, and vLLM passes the prompt's ids first",
+                {"case": subject.setup.case.text},
+                "prompt ids, output ids, logits",
+                swapped,
+                cause="three parameters are passed by position, whatever their names",
+                fix="name them in the order in which they come: `(prompt_ids, output_ids, logits)`",
+                location=line,
+                state=swapped.partition(",")[0],
+            )
         if not any(hasattr(subject.plugin.cls, declared) for declared in ("stage", "wraps")):
-            made, line = findings.callable_of(subject)
             if made is None or made:
                 raise Skipped("not a class of lpkit's: its exceptions reach the engine")
             raise Failed(

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 from lpkit_conformance.discovery import releases
 from lpkit_conformance.discovery.installed import DiscoveredPlugin
 from lpkit_conformance.discovery.releases import is_before
-from lpkit_conformance.doctor.features import own_sampler, replayed, suffix, verification
+from lpkit_conformance.doctor.features import front_end, own_sampler, replayed, suffix, verification
 from lpkit_conformance.doctor.issue import Issue
 from lpkit_conformance.doctor.rules import rules
 from lpkit_conformance.doctor.serving import environment_of
@@ -44,7 +44,7 @@ def effect(plugin: DiscoveredPlugin, situation: Situation, *, passed: bool = Fal
 
 def judge(situation: Situation) -> list[Issue]:
     """Return all certain and possible problems."""
-    issues = [*_engine(situation), *suffix(situation), *own_sampler(situation)]
+    issues = [*_engine(situation), *suffix(situation), *own_sampler(situation), *front_end(situation)]
     for passed, plugins in ((False, situation.installed), (True, situation.passed)):
         for plugin in plugins:
             issues += _starting(plugin, situation, passed)

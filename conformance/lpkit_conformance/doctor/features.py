@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from lpkit_conformance.discovery.installed import DiscoveredPlugin
 from lpkit_conformance.doctor.issue import Issue
+from lpkit_conformance.doctor.serving import environment_of
 from lpkit_conformance.doctor.situation import Situation
 from lpkit_conformance.vllm_api.facts import VLLM, in_short
 from lpkit_conformance.vllm_api.runners import V1, V2
@@ -64,6 +65,19 @@ def own_sampler(situation: Situation) -> Iterator[Issue]:
             f"{situation.label} constructs custom processors for this model, and never applies them",
             "With --diffusion-config, the model samples by itself: requests are validated and served without them.",
             "Do not rely on custom processors for a model of diffusion",
+        )
+
+
+def front_end(situation: Situation) -> Iterator[Issue]:
+    """A front end that validates no request."""
+    set_to = environment_of(situation.serving).get("VLLM_USE_RUST_FRONTEND", "0")
+    if set_to not in ("", "0") and not situation.choice.refusal and (situation.installed or situation.passed):
+        yield Issue(
+            "not-validated",
+            "note",
+            "requests reach processors without validate_params",
+            f"VLLM_USE_RUST_FRONTEND={set_to}: vLLM's Rust front end does not call it.",
+            "Use classes of lpkit's, which read the arguments again, or see that `lpkit check` passes LP114",
         )
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import lpkit
 import torch
 from lpkit.runtime import Request, V2Slots
+from lpkit.v1 import BatchUpdate
 from lpkit.v2 import LogitsContext
 
 from lpkit_conformance.hosts import Host
@@ -93,6 +94,20 @@ def with_first_lists(make_host: MakeHost) -> MakeHost:
                 request.output_token_ids = grown
 
         host.driver.begin = begin_with_copies  # type: ignore[method-assign]
+
+    return changed(make_host, change)
+
+
+def with_empty_updates(make_host: MakeHost) -> MakeHost:
+    """Return the same host of V1, which reports an empty update where the batch does not change."""
+
+    def change(host: V1Host) -> None:
+        call = host.driver.update
+
+        def update(update: BatchUpdate | None) -> None:
+            call(BatchUpdate(len(host.driver.batch.requests), (), (), ()) if update is None else update)
+
+        host.driver.update = update  # type: ignore[method-assign]
 
     return changed(make_host, change)
 

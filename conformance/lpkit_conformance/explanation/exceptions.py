@@ -13,8 +13,6 @@ from collections.abc import Iterable, Iterator
 from types import FrameType
 from typing import Any
 
-import torch
-
 from lpkit_conformance.explanation.advice import CAUSES, FIXES
 from lpkit_conformance.instruments.author_lines import is_authors, syntax_of
 
@@ -37,6 +35,8 @@ def read(kind: str, text: str, error: BaseException | None = None) -> tuple[str,
     index = size = 0
     if error is not None and (line := _prompt_first(error)):
         kind = "prompt first"
+    elif error is not None and _reads_environment(error):
+        kind = "environment"
     elif "assign a NoneType" in text:
         kind = "returned None"
     elif (called := miscalled(kind, text, error)) and called != "__init__":
@@ -82,9 +82,15 @@ def _slots(frame: FrameType) -> list[int]:
     """Return the slots of a call's rows, which its context or its ``rows`` tells."""
     for value in frame.f_locals.values():
         for name in ("expanded_idx_mapping", "slots"):
-            if isinstance(slots := getattr(value, name, None), torch.Tensor):
+            if hasattr(slots := getattr(value, name, ()), "tolist"):
                 return [int(slot) for slot in slots]
     return []
+
+
+def _reads_environment(error: BaseException) -> bool:
+    """Return True if the line at fault reads a variable of the environment."""
+    at = next(((frame.f_code.co_filename, line) for frame, line in _author_frames(error)), None)
+    return at is not None and bool(re.search(r"\benviron\b|\bgetenv\(", linecache.getline(*at)))
 
 
 def _author_frames(error: BaseException) -> Iterator[tuple[FrameType, int]]:

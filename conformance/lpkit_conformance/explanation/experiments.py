@@ -25,6 +25,7 @@ from lpkit_conformance.explanation.changes import (
     staying,
     users_at_once,
     with_apart,
+    with_empty_updates,
     with_equal_arguments,
     with_equal_lengths,
     with_equal_totals,
@@ -45,6 +46,7 @@ from lpkit_conformance.explanation.findings import (
     read_by_row,
     reading_line,
     style_of,
+    unprepared,
 )
 from lpkit_conformance.explanation.hazards import CHANGES, Hazard, hazards
 from lpkit_conformance.explanation.history import history_of
@@ -202,20 +204,25 @@ def _equal_and(case: Reproduction, request: str, *programs: Sequence[Op]) -> lis
     return judged and [*case.doing(with_equal_arguments(case.ops, case.request)), *judged]
 
 
-def _reads_outside(case: Reproduction) -> bool:
-    """Return True if the row changes, here or alone, with what stands outside of the rows' own ``all_token_ids``."""
+def _differs(case: Reproduction, *hosts: MakeHost) -> bool:
+    """Return True if the row, here or alone, is another one on one of these hosts."""
     alone = [op for op in case.ops if isinstance(op, Step | Idle) or getattr(op, "request", "") == case.request]
-    hosts = [filled_outside(case.make_host, token) for token in (None, 0, case.subject.setup.vocab_size - 2)]
     for ops in (case.ops, alone):
-        found: list[torch.Tensor] = []
+        rows: list[torch.Tensor] = []
         with contextlib.suppress(PluginError), case.subject.as_imported():
             for make_host in (case.make_host, *hosts):
                 host = make_host(case.subject, case.program.max_num_seqs)
                 seen = [seen for seen in host.run(ops) if seen.shows(case.mismatch.step, case.request)]
-                found += [item.after[[row.request == case.request for row in item.rows]] for item in seen[:1]]
-        if any(not torch.equal(rows, found[0]) for rows in found[1:]):
+                rows += [item.after[[row.request == case.request for row in item.rows]] for item in seen[:1]]
+        if any(not torch.equal(row, rows[0]) for row in rows[1:]):
             return True
     return False
+
+
+def _reads_outside(case: Reproduction) -> bool:
+    """Return True if the row depends on what stands outside of the rows' own ``all_token_ids``."""
+    tokens = (None, 0, case.subject.setup.vocab_size - 2)
+    return _differs(case, *(filled_outside(case.make_host, token) for token in tokens))
 
 
 def _run(case: Reproduction, make_host: MakeHost) -> Host:
@@ -259,6 +266,14 @@ EXPERIMENTS: Final = (
         alone=True,
         applies=lambda case: case.style == "raw" and case.interface == V1 and "resume" in case.hazards,
         change=lambda case: [replace(case, make_host=with_first_lists(case.make_host))],
+    ),
+    Experiment(
+        cause="between",
+        applies=lambda case: (
+            case.style == "raw" and case.interface == V1 and _differs(case, with_empty_updates(case.make_host))
+        ),
+        blames=lambda case: unprepared(case.subject.plugin.cls),
+        rules=True,
     ),
     Experiment(
         cause="placeholders",

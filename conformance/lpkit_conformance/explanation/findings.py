@@ -153,6 +153,18 @@ def line_of_moves(cls: Any) -> str:
     return f"{file}:{min(lines)}" if lines else ""
 
 
+def unprepared(cls: type) -> tuple[str, str]:
+    """Return ``file:line`` of the condition of a class's ``update_state`` that returns early, and what the method sets
+    for ``apply``."""
+    file, body = _own_body(cls, "update_state")
+    early = [part.lineno for part in body if isinstance(part, ast.If) and isinstance(part.body[-1], ast.Return)]
+    nodes = [node for part in body for node in ast.walk(part)]
+    sets = [ast.unparse(node) for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)]
+    read = {ast.unparse(node) for part in _own_body(cls, "apply")[1] for node in ast.walk(part)}
+    names = [name for name in sets if name in read]
+    return f"{file}:{early[0]}" if early else "", names[-1] if names else ""
+
+
 def _parts_of(cls: type) -> Iterator[tuple[str, ast.stmt]]:
     """Yield the statements of the bodies of a class and its bases, each with its file."""
     for base in cls.__mro__:
@@ -283,6 +295,15 @@ def number_read(line: str) -> str:
     """Return the number of a row or slot that the line ``file:line`` reads; empty if it has no usual name."""
     found = NUMBERS.search(advice.text_at(line))
     return found[0] if found else ""
+
+
+def swapped_parameters(made: Any) -> str:
+    """Return the names of a callable's three parameters if they put the output before the prompt; else empty."""
+    with contextlib.suppress(TypeError, ValueError):  # no callable, or one of C
+        names = [*inspect.signature(made).parameters]
+        if len(names) == 3 and "out" in names[0] and "prompt" in names[1]:
+            return ", ".join(names)
+    return ""
 
 
 def makes_one(subject: Subject) -> bool:

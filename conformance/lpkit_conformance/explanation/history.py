@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -247,8 +248,8 @@ class StateHistory:
         with contextlib.suppress(TypeError, ValueError):
             values = [float(change.value or "") for change in changes[1:]]
             gaps = {later - earlier for earlier, later in pairwise(values)}
-            if len(gaps) <= 1 and 0 not in gaps:
-                line = changes[-1].lines[0]
+            line = changes[-1].lines[0]
+            if len(gaps) <= 1 and 0 not in gaps and re.search("[-+]", line.text):
                 return self._reason("counter", line, line=line.number, method=changes[-1].method)
         return None
 

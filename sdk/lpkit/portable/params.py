@@ -30,8 +30,7 @@ class Params(BaseModel):
     A field without a default is required. A request that gives none of the fields does not use the processor. Over
     HTTP, values pass through JSON and msgpack, so they must be JSON values. Bools and lists of bools accept 0 and 1, an
     int field refuses bools, ints fit in 64 bits, and floats are finite. A float that float32 would hold as infinity or
-    less precisely than usual, such as 1e300 and 5e-324, is refused. A processor that does not override ``admit`` also
-    refuses what the column of a field's name does not hold: more items than its limit, or a number beyond its type.
+    less precisely than usual, such as 1e300 and 5e-324, is refused.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -289,26 +288,6 @@ def _refuse_wide(key: str, value: Any) -> None:
             _refuse_wide(key, item)
 
 
-class Room(typing.NamedTuple):
-    """The values of a parameter that the column of its name holds."""
-
-    key: str
-    name: str  # the field's
-    lowest: float
-    highest: float
-    most: float  # items
-
-    def refuse_more(self, params: Params) -> None:
-        """Raise ``ValueError`` for a number or a list that the column does not hold."""
-        value = getattr(params, self.name)
-        several = isinstance(value, list | tuple | set | frozenset)
-        if several and len(value) > self.most:
-            raise ValueError(f"{self.key}: should have at most {self.most} items, not {len(value)}")
-        for item in value if several else (value,):
-            if isinstance(item, int) and not self.lowest <= item <= self.highest:
-                raise ValueError(f"{self.key}: {item} does not fit in its column ({self.lowest} to {self.highest})")
-
-
 def _explain(error: pydantic.ValidationError, cls: type[Params]) -> str:
     parts = []
     names = {name: key for key, name in cls.keys().items()}
@@ -330,4 +309,4 @@ def _lies_in(outer: tuple[int | str, ...], inner: tuple[int | str, ...]) -> bool
     return outer != inner and outer == inner[: len(outer)]
 
 
-__all__ = ["Field", "Params", "Room"]
+__all__ = ["Field", "Params"]

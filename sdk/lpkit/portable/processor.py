@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import typing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic
@@ -11,13 +10,10 @@ import torch
 
 from lpkit import kernels, v2
 from lpkit._nearest import suggest
-from lpkit.columns.column import column
-from lpkit.columns.ragged import ragged
 from lpkit.history.rows import Rows, SparseLogits
 from lpkit.kernels import fused
 from lpkit.portable.base import PortableProcessor
 from lpkit.portable.by_slot import BySlot
-from lpkit.portable.params import Room
 from lpkit.portable.spelling import refuse_misspelt
 
 if TYPE_CHECKING:
@@ -60,7 +56,6 @@ class LogitsProcessor(PortableProcessor):
     """
 
     _sparse: ClassVar[bool] = False
-    _rooms: ClassVar[tuple[Room, ...]] = ()
     _condition: ClassVar[tuple[type[LogitsProcessor], tuple[str, ...]] | None] = None
     """A class, and columns by which ``choose_`` of :mod:`lpkit.kernels.triton_texts` chooses the rows to which its step
     is applied; None: the step is applied to all rows."""
@@ -75,7 +70,6 @@ class LogitsProcessor(PortableProcessor):
         if not dense and not sparse:
             refuse_misspelt(cls, {"process": LogitsProcessor.process, "edit": LogitsProcessor.edit})
         cls._sparse = sparse
-        cls._rooms = _rooms(cls) if cls.Params is not None and cls.admit is LogitsProcessor.admit else ()
         if cls.Params is not None and cls.admit is LogitsProcessor.admit and (dense or sparse):
             for name in cls._declared_columns:
                 if name not in (fields := cls.Params.model_fields):
@@ -100,13 +94,6 @@ class LogitsProcessor(PortableProcessor):
         if None not in modules:
             self._by_slot = BySlot(self, modules)
             self._by_slot.rehearse(self._v2 is not None)
-
-    @classmethod
-    def validate_params(cls, sampling_params: SamplingParams) -> None:
-        params = cls.Params.parse(sampling_params.extra_args) if cls.Params is not None else None
-        if params is not None:
-            for room in cls._rooms:
-                room.refuse_more(params)
 
     def admit(self, request: Request[Any]) -> bool:
         """Write a new request's columns, and decide if it uses the processor.
@@ -177,17 +164,3 @@ class LogitsProcessor(PortableProcessor):
         # Authors never see rows of other requests: they can edit only the rows gathered here.
         edited = self.process(logits.index_select(0, rows.index), rows)
         return logits.index_copy_(0, rows.index, edited)
-
-
-_ENDS = {torch.int32: (-(2**31), 2**31 - 1), torch.uint8: (0, 255)}
-_ANY = (-math.inf, math.inf)  # more than `Params` lets through
-
-
-def _rooms(cls: type[LogitsProcessor]) -> tuple[Room, ...]:
-    """Return what the columns of parameters hold, of those that hold less than ``Params`` lets through."""
-    keys = {name: key for key, name in cls.Params.keys().items()} if cls.Params is not None else {}
-    return tuple(
-        Room(keys[name], name, *_ENDS.get(item.dtype, _ANY), item.limit if isinstance(item, ragged) else math.inf)
-        for name, item in cls._declared_columns.items()
-        if name in keys and (isinstance(item, ragged) or (isinstance(item, column) and item.dtype in _ENDS))
-    )

@@ -84,8 +84,7 @@ def test_the_rule_of_lpkit_new_keeps_its_budget(runner: str, tmp_path: Path) -> 
     file = tmp_path / "processor.py"
     file.write_text(rule.replace("{{ cookiecutter.class_name }}", "WrapUp"), encoding="utf-8")
     cls = resolve_target(f"{file}:WrapUp")
-    allowed = (budget(cls) or 0) + (runner == "v1")  # where the lengths are copied to the device
-    assert steady(cls, {"extra_args": {"wrap_up_token": 7}}, runner).launches <= allowed
+    assert steady(cls, {"extra_args": {"wrap_up_token": 7}}, runner).launches <= (budget(cls, runner) or 0)
 
 
 @pytest.mark.parametrize(("cls", "case"), EACH_CASE)

@@ -252,6 +252,13 @@ class TestFeatures:
         report = site.plugin(PORTABLE).examine(release="0.32.0", command=(*SERVE, option, "{}"))
         assert codes(report, "error") == codes_expected
 
+    @pytest.mark.parametrize(("value", "told"), [("1", ["not-validated"]), ("0", [])])
+    def test_a_front_end_that_validates_nothing_is_noted(self, site: Place, value: str, told: list[str]) -> None:
+        command = (f"VLLM_USE_RUST_FRONTEND={value}", *SERVE)
+        report = site.plugin(PORTABLE).examine(release="0.32.0", command=command)
+        assert report.ok
+        assert [code for code in codes(report) if code == "not-validated"] == told
+
     def test_synthetic_acceptance_is_a_problem(self, site: Place) -> None:
         draft = '{"method": "eagle", "rejection_sample_method": "synthetic"}'
         report = site.plugin(PORTABLE).examine(release="0.32.0", command=(*SERVE, "--speculative-config", draft))

@@ -6,7 +6,7 @@ from typing import Any
 
 from zoo.bases import Boost
 from zoo.correct.v1 import Bias
-from zoo.registry import defect
+from zoo.registry import defect, sound
 
 
 @defect("LP102", "refuses another plugin's arguments next to its own", fix="ignore keys that you do not know")
@@ -19,7 +19,20 @@ class OnlyMine(Bias):
         super().validate_params(params)
 
 
-@defect("LP102", "refuses a long max_tokens, which need not be there before the engine fills it in")
+@sound("needs a max_tokens, which the case does not give")
+class NeedsLength(Bias):
+    @classmethod
+    def validate_params(cls, params: Any) -> None:
+        super().validate_params(params)
+        if "bias" in (params.extra_args or {}) and params.max_tokens is None:
+            raise ValueError("bias needs max_tokens")
+
+
+@defect(
+    "LP102",
+    "refuses a long max_tokens, which need not be there before the engine fills it in",
+    fix="expect None in a field",
+)
 class LimitsLength(Bias):
     @classmethod
     def validate_params(cls, params: Any) -> None:

@@ -9,6 +9,7 @@ import lpkit
 import torch
 
 from zoo.arguments import VOCAB
+from zoo.bases import Simple
 from zoo.correct.portable import PortableBias
 from zoo.correct.v1 import V1Base
 from zoo.registry import defect, sound
@@ -37,10 +38,8 @@ class ShortTable(PortableBias):
         return self.TABLE[request.params.token] > 0
 
 
-@sound("lpkit refuses lists that the column of their name does not hold")
-class ListsOfTheColumn(lpkit.LogitsProcessor):
-    CASE = {"extra_args": {"listed_tokens": [3, 7]}}
-
+@defect("LP113", "accepts lists that its column does not hold", case={"extra_args": {"listed_tokens": [3, 7]}})
+class ListsWithoutLimit(lpkit.LogitsProcessor):
     class Params(lpkit.Params, prefix="listed_"):
         tokens: list[lpkit.TokenId] = lpkit.Field(min_length=1)
 
@@ -48,13 +47,6 @@ class ListsOfTheColumn(lpkit.LogitsProcessor):
 
     def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
         logits[self.tokens[rows]] = logits[self.tokens[rows]] - 5.0
-
-
-@defect("LP113", "accepts lists that its column does not hold")
-class ListsWithoutLimit(ListsOfTheColumn):
-    def admit(self, request: lpkit.Request) -> bool:
-        self.tokens[request.slot] = sorted(request.params.tokens)
-        return True
 
 
 class VllmsAdapter(V1Base):
@@ -104,6 +96,17 @@ class MakesTrueCallables(VllmsAdapter):
     def new_req_logits_processor(self, params: Any) -> Any:
         bias = self.read(params)
         return None if bias is None else TrueWithALength(bias)
+
+
+@defect("LP113", "takes the output for the prompt", line="def apply(", fix="name them in the order")
+class NamedTheWrongWay(Simple):
+    def make(self, amount: float, params: Any) -> Any:
+        def apply(output_ids: list[int], prompt_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
+            if output_ids:
+                logits[output_ids[-1] % VOCAB] -= amount
+            return logits
+
+        return apply
 
 
 @defect(

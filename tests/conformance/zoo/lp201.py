@@ -12,7 +12,7 @@ from lpkit import v2
 from lpkit.v1 import BatchUpdate
 
 from zoo.arguments import INF, REPETITION, number, token, tokens
-from zoo.bases import Boost, ByLength, Dense, Relative, Simple
+from zoo.bases import Boost, ByLength, Dense, Late, Relative, Simple
 from zoo.correct.adapter import AdapterBase
 from zoo.correct.portable import PortableRepetition
 from zoo.correct.portable_odd import Between, Chance
@@ -29,6 +29,30 @@ class ByPrefix(Bias):
     def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
         state = self.read(params)
         return state if state is None or not prompt else self.known.setdefault(tuple(prompt[:2]), state)
+
+
+@defect(
+    "LP201",
+    "decides in `update_state` who is due, and returns early where nothing changes",
+    line="if batch_update is None",
+    advice="between",
+)
+class DueAtChanges(Late):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.now: list[tuple[int, int, float]] = []
+
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        if batch_update is None:
+            return
+        super().update_state(batch_update)
+        states = self.rows.items()
+        self.now = [(row, where, bias) for row, (where, bias, _, outputs) in states if len(outputs) >= where % 2]
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, where, bias in self.now:
+            self.act(logits[row], where, bias)
+        return logits
 
 
 @defect("LP201", "draws its tokens by the number of the slot", line="mix(rows.slots", advice="number")

@@ -36,6 +36,15 @@ class StripsOutputs(History):
                 outputs.sort()
 
 
+@defect("LP502", "takes placeholders off the engine's list", line="outputs.pop()", cause="the output token list of")
+class TakesPlaceholdersOff(NoRepeatBigram):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for _, outputs in self.rows.values():
+            while outputs and outputs[-1] < 0:
+                outputs.pop()
+        return super().apply(logits)
+
+
 @defect("LP502", "what a request said before it came back is appended to the engine's prompt")
 class ExtendsPromptOnResume(NoRepeatBigram):
     def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:

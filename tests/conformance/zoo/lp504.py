@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from lpkit.v1 import BatchUpdate
 
+from zoo.bases import Late
 from zoo.correct.v1 import ByHand
 from zoo.correct.v1_history import History
 from zoo.registry import defect, sound
@@ -30,6 +31,29 @@ class Latch(History):
                 self.latched[key, 0] = int(logits[row].argmax())
             if len(outputs) > 1 and (key, 0) in self.latched:
                 logits[row, self.latched[key, 0]] -= weight
+        return logits
+
+
+@defect(
+    "LP504",
+    "decides in `update_state` who is due, and returns early where nothing changes",
+    line="if batch_update is None",
+    advice="between",
+)
+class LateAtChanges(Late):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.now: list[tuple[int, int, float]] = []
+
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        if batch_update is None:
+            return
+        super().update_state(batch_update)
+        self.now = [(row, where, bias) for row, (where, bias, _, outputs) in self.rows.items() if self.due(outputs)]
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, where, bias in self.now:
+            self.act(logits[row], where, bias)
         return logits
 
 
