@@ -125,7 +125,7 @@ golden: $(VENV)/.installed ## write the files that hold contracts again, after a
 
 test-vllm: $(VLLM_VENV)/.installed ## install a real vLLM CPU engine and run the engine tests on both runners
 	@# An engine keeps one core busy; a file shares its engines.
-	OMP_NUM_THREADS=1 $(VLLM_BIN)/python -m pytest tests/engine -n 2 --dist loadfile $(PYTEST_OPTIONS)
+	OMP_NUM_THREADS=1 $(VLLM_BIN)/python -m pytest tests/engine -n 2 --dist loadfile -m "not callgrind" $(PYTEST_OPTIONS)
 
 test-engines: $(ENGINES_VENV)/.installed ## install other engines' packages and run exported processors in them
 	OMP_NUM_THREADS=1 $(ENGINES_BIN)/python -m pytest tests/engines $(PYTEST_OPTIONS)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from pathlib import Path
 
+import pytest
 from known_launches import LAUNCHES
 from separate import ROOT, WITHOUT_VLLM, separately
 
@@ -61,9 +60,8 @@ def test_a_step_takes_the_launches_and_operations_that_are_known(tmp_path: Path)
     assert {name: found[name] for name in known} == {name: [*map(list, sides)] for name, sides in known.items()}
 
 
-def test_a_recorded_step_takes_few_instructions_where_valgrind_is_asked_to_count_them(tmp_path: Path) -> None:
-    if "LPKIT_CALLGRIND" not in os.environ or shutil.which("valgrind") is None:
-        return  # it takes minutes; `make host-cost` prints the same numbers
+@pytest.mark.callgrind
+def test_a_recorded_step_takes_few_instructions(tmp_path: Path) -> None:
     chosen = [part for name, runner in MOST_INSTRUCTIONS if runner == "V1" for part in ("--only", name)]
     printed = python("-m", "host_cost", "--work", str(tmp_path), "--batch", "8", *chosen)
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in printed.splitlines()[2:]]
