@@ -232,8 +232,12 @@ class LP303(ContractCheck):
                 break
         line = finding.location or findings.at_fault(subject, "apply")
         if used := advice.sign(self.code, line):
-            causes = filter(None, (finding.cause, advice.cause(used, self.code)))
-            return replace(finding, cause="; ".join(causes), fix=advice.fix(used, self.code), location=line)
+            name = trails.changed_by(line) if used == "consumes" else ""
+            taken = advice.cause(used, self.code).format(name=f" of `{name}`" if name else "")
+            causes = "; ".join(filter(None, (finding.cause, taken)))
+            return replace(
+                finding, cause=causes, fix=advice.fix(used, self.code), location=line, state=name or finding.state
+            )
         return finding
 
 

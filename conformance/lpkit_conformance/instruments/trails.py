@@ -117,6 +117,7 @@ def changed_by(place: str) -> str:
     file, _, number = place.rpartition(":")
     text = linecache.getline(file, int(number or 0))
     calls = re.search(r"\b([\w.]+)(?:\[[^]]*\])?\.(?:\w+_|append|extend|insert|pop|remove|clear|sort|reverse)\(", text)
+    calls = re.search(r"\bnext\(([\w.]+)\)", text) or calls
     return calls[1] if calls else set_by(place)
 
 
@@ -150,6 +151,8 @@ def _text(value: Any, depth: int = 0) -> str:
     if isinstance(value, torch.Tensor):
         rounded = value.detach().double().mul(1e4).round().nan_to_num(nan=7e7)
         return f"{list(value.shape)} {hashlib.sha256(rounded.cpu().numpy().tobytes()).hexdigest()}"
+    if isinstance(value, torch.Generator):
+        return str(value.initial_seed())
     if isinstance(value, int | float | str | bytes | bool | None):
         return repr(value)[:200]
     if depth < MOST_DEPTH and type(value).__module__.startswith("lpkit."):  # columns

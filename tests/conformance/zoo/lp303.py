@@ -175,7 +175,7 @@ class OneGenerator(Bias):
         return logits
 
 
-@defect("LP303", "a callable takes the next number of its own", line="next(beat)", cause="`step` is not what it was")
+@defect("LP303", "a callable takes the next number of its own", line="next(beat)", cause="a value of `beat` up")
 class TakesItsNext(AdapterBase):
     def new_req_logits_processor(self, params: Any) -> Any:
         own, beat = self.params(params), itertools.count(1)

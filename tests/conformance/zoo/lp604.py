@@ -65,6 +65,14 @@ class SeedsByAddress(Spread):
         return id(SeedsByAddress) // 16
 
 
+@defect("LP604", "seeds a generator with the hash of a word", line="hash(", advice="hash")
+class SeedsByHash(Spread):
+    def number(self) -> int:
+        stream = torch.Generator()
+        stream.manual_seed(hash("lpkit") & 0x7FFF_FFFF)
+        return int(torch.randint(1000, (), generator=stream))
+
+
 @defect("LP604", "edits on the first rank only, which it takes from the environment")
 class FirstRankEdits(Spread):
     def number(self) -> int:
