@@ -76,6 +76,13 @@ def sign(code: str, location: str) -> str:
     return next((key for key, pattern in SIGNS[code].items() if re.search(pattern, text)), "")
 
 
+def signed(code: str, location: str) -> str:
+    """Return ``file:line`` with such a sign: the location, or else the first line of its file; empty without one."""
+    file = location.rpartition(":")[0]
+    places = (location, *(f"{file}:{number}" for number in range(1, len(linecache.getlines(file)) + 1)))
+    return next((place for place in places if sign(code, place)), "")
+
+
 def text_at(location: str) -> str:
     """Return the line at ``file:line``; empty without one."""
     file, _, number = location.rpartition(":")

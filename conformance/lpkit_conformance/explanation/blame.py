@@ -52,8 +52,8 @@ def blamed(case: Reproduction, passes: Callable[[Reproduction], bool]) -> Findin
         derived = culprit.table or is_test(advice.text_at(line))
         if derived and case.hazards & CHANGES and case.style == "raw" and made_anew(cls, culprit.name):
             key = "derived"
-        if culprit.tensor and "swap" in case.hazards and advice.sign("swap", line):
-            key = "views"
+        if culprit.tensor and "swap" in case.hazards and (swaps := advice.signed("swap", line)):
+            key, line = "views", swaps
         if key in ("common", "views"):
             causes.append(advice.cause(key))
         if key:

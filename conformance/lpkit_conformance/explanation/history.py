@@ -19,6 +19,7 @@ import torch
 from lpkit_conformance.expectation.compare import Mismatch
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.explanation.changes import MakeHost
+from lpkit_conformance.explanation.findings import line_of_moves
 from lpkit_conformance.explanation.state import (
     MISSING,
     Keys,
@@ -68,7 +69,7 @@ class Reason(NamedTuple):
 
     cause: str
     fix: str
-    line: Line | None
+    line: Line | str | None
 
 
 @dataclass
@@ -85,6 +86,7 @@ class StateHistory:
         outputs: the number of its output tokens, by step.
         calls: numbers of the calls in which a change of the batch was reported, by step.
         file: of the class.
+        moves: ``file:line`` where its ``update_state`` begins with the moves; empty if it is not known.
         follows: True if something else than the author's lines changes it, as the engine does its lists.
         per_callable: True if each request's callable has the state: entries are those of rows or slots.
         inherited: the code of the methods of the class's bases: what they do is asked for by the class's own.
@@ -100,6 +102,7 @@ class StateHistory:
     outputs: dict[int, int] = field(default_factory=dict)
     calls: dict[int, list[int]] = field(default_factory=dict)
     file: str = ""
+    moves: str = ""
     follows: bool = False
     per_callable: bool = False
     inherited: set[CodeType] = field(default_factory=set)
@@ -233,6 +236,8 @@ class StateHistory:
             key = "taken" if left[-1].value is None else "overwritten"
             reason = self._reason(key, line, **names, line=line.number)
             return reason._replace(fix="") if there in added else reason  # the order within an update is at fault
+        if there in added and not left and not stored:
+            return self._reason("unstored", self.moves, **names)
         return None
 
     def _counter(self) -> Reason | None:
@@ -253,7 +258,7 @@ class StateHistory:
                 return self._reason("counter", line, line=line.number, method=changes[-1].method)
         return None
 
-    def _reason(self, key: str, at: Line | None, **values: Any) -> Reason:
+    def _reason(self, key: str, at: Line | str | None, **values: Any) -> Reason:
         names = {"name": self.name, "request": self.request, **values}
         fix = advice.FIXES["history"].get(key, "").format(**names)
         return Reason(advice.cause(key, "history").format(**names), fix, at)
@@ -294,7 +299,8 @@ def history_of(
         return None
     request, file = mismatch.request, getattr(sys.modules.get(subject.plugin.cls.__module__), "__file__", "")
     entered = [step for step, _, events in steps_of(ops) if any(getattr(op, "request", "") == request for op in events)]
-    found = StateHistory(name, request, entered=entered, file=file, inherited=inherited(subject.plugin.cls))
+    cls = subject.plugin.cls
+    found = StateHistory(name, request, entered=entered, file=file, moves=line_of_moves(cls), inherited=inherited(cls))
     try:
         with contextlib.suppress(PluginError), subject.as_imported():
             host = make_host(subject, size)

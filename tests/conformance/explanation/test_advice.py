@@ -9,7 +9,7 @@ from typing import get_args
 
 import lpkit_conformance
 import pytest
-from lpkit_conformance.explanation.advice import CAUSES, FIXES, UnknownAdviceError, cause, fix, grouped
+from lpkit_conformance.explanation.advice import CAUSES, FIXES, UnknownAdviceError, cause, fix, grouped, signed
 from lpkit_conformance.explanation.experiments import EXPERIMENTS
 from lpkit_conformance.explanation.hazards import Hazard
 from lpkit_conformance.settings.hosts import HOSTS
@@ -72,3 +72,10 @@ def test_a_lone_request_has_no_neighbour_to_blame() -> None:
     assert CAUSES["alone"].keys() < CAUSES["any"].keys()
     texts = CAUSES["alone"].values()
     assert not [text for text in texts if "belongs to another" in text or "state of another" in text]
+
+
+def test_a_sign_is_looked_for_on_the_line_at_fault_and_then_in_its_file(tmp_path: Path) -> None:
+    file = tmp_path / "swaps.py"
+    file.write_text("t[0] = 1\nt[a], t[b] = t[b], t[a]\n")
+    assert signed("swap", f"{file}:1") == f"{file}:2"
+    assert signed("LP303", f"{file}:1") == ""

@@ -8,7 +8,12 @@ from zoo.correct.v1 import SWAP, ByHand, DenseMinP
 from zoo.registry import defect
 
 
-@defect("LP205", "a swap with a disabled second row is done, with a disabled first row it is not", advice="swap")
+@defect(
+    "LP205",
+    "a swap with a disabled second row is done, with a disabled first row it is not",
+    cause="nothing stores",
+    fix="for a SWAP",
+)
 class SwapOneSided(ByHand):
     def swap(self, first: int, second: int) -> None:
         if first in self.rows:
