@@ -90,11 +90,16 @@ class Activity:
         """Return new batches of requests at these steps; no batch if the plugin never acts."""
         if not self.stances:
             return
-        standing = stand_at(self._subject, [*self.stances, *self.triggers, *self.strangers])
-        if standing.acts:
-            yield standing
-            return
-        # A plugin that forgets requests which arrive with output (LP211) acts on requests that generate it here.
+        try:
+            standing = stand_at(self._subject, [*self.stances, *self.triggers, *self.strangers])
+            if standing.acts:
+                yield standing
+                return
+        except PluginError as error:
+            if error.method == "apply":
+                raise
+        # A plugin that forgets requests which arrive with output (LP211), or raises for them (LP104), acts on requests
+        # that generate it here.
         first = self.stances[0]
         if first.length < RUN_STEPS:
             yield stand_after(self._subject, arrivals(self._subject.variants), first.length + 1)

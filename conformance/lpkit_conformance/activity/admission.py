@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
 from lpkit.runtime import Request
 from lpkit.sampling_params import SamplingParams
 
+from lpkit_conformance.activity.stand import continued, stepped
+from lpkit_conformance.errors import StandinError
 from lpkit_conformance.hosts import PluginError, default_host, drive
 from lpkit_conformance.programs.generate import Arrive, Step
 from lpkit_conformance.settings.cases import FOREIGN_ARGS, Foreign, WatchedArgs, make_params
@@ -50,6 +53,40 @@ def let_in(subject: Subject) -> Foreign:
     return admitted or (() if raises else FOREIGN_ARGS[-1:])
 
 
+KINDS: dict[str, tuple[str, Any]] = {
+    "temperature": ("temperature 0", 0.0),
+    "seed": ("a seed", 1000),
+    "stop_token_ids": ("stop token ids", [3, 4]),
+    "min_tokens": ("`min_tokens`", 1),
+}
+"""Fields that servers set: in words, and with a value."""
+
+
+@fact
+def raising_kinds(subject: Subject) -> dict[str, tuple[str, PluginError]]:
+    """Return in words the kinds of accepted requests for which the plugin raises, if it does not for others.
+
+    A kind is a field that a server sets, ``extra_args`` if a client leaves out an argument, or ``resumed``.
+    """
+    case = subject.setup.case
+    plain = [case.params(), make_params({})] * 2
+    kinds = {
+        name: (words, [case.params(**{name: value}), make_params({name: value})])
+        for name, (words, value) in KINDS.items()
+        if name not in case.fields
+    }
+    kinds["extra_args"] = ("fewer arguments", [subject.cases[variant].params() for variant in subject.with_less])
+    kinds["resumed"] = ("output from before a preemption", plain)
+    everyone = itertools.chain(plain, *(asked for _, asked in kinds.values()))
+    if _served(subject, *everyone, steps=2, resumed=True) is None or _served(subject, *plain, steps=2) is not None:
+        return {}
+    tried = (
+        (kind, words, _served(subject, *plain, *asked, steps=2, resumed=kind == "resumed"))
+        for kind, (words, asked) in kinds.items()
+    )
+    return {kind: (words, error) for kind, words, error in tried if error is not None}
+
+
 def _raised(subject: Subject, args: dict[str, Any] | None) -> PluginError | None:
     """Return the exception of a host's methods for these arguments, if a request of the case raises none."""
     for host in hosts_of(subject.plugin.interfaces):
@@ -60,13 +97,30 @@ def _raised(subject: Subject, args: dict[str, Any] | None) -> PluginError | None
     return None
 
 
-def _served(subject: Subject, params: SamplingParams) -> PluginError | None:
-    """Add one request; return the plugin's exception, if any."""
+def _served(subject: Subject, *asked: SamplingParams, steps: int = 0, resumed: bool = False) -> PluginError | None:
+    """Serve those of these requests that the plugin accepts; return its exception, if any.
+
+    ``resumed``: they leave, and come again with their output.
+    """
     prompt = subject.model.prompt("a", 5, None)
+    accepted = [
+        subject.completed(copy.deepcopy(params), len(prompt)) for params in asked if subject.plugin.accepts(params)
+    ]
+    requests = [Request(f"a{nth}", params, [*prompt], 10**6) for nth, params in enumerate(accepted)]
     try:
-        drive(subject, 4).begin(entering=[Request("a", subject.completed(params, len(prompt)), prompt, 10**6)])
+        driver = drive(subject, max(4, len(requests)))
+        driver.begin(entering=requests)
+        for _ in range(steps):
+            continued(subject, driver, requests, stepped(subject, driver, requests)[1])
+            driver.begin()
+        if resumed:
+            driver.begin([request.request_id for request in requests])
+            driver.begin(entering=requests)
+            stepped(subject, driver, requests)
     except PluginError as error:
         return error
+    except StandinError:  # the checks that need what the stand-in lacks say so
+        return None
     return None
 
 

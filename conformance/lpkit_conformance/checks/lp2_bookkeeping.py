@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from lpkit_conformance.checks.ladder import LadderCheck, mixed_arrivals
 from lpkit_conformance.checks.lazily import Subject
 from lpkit_conformance.programs.generate import Arrive, Finish, Idle, Preempt, Program, Resume, Step, Swap, program
+from lpkit_conformance.results import Skipped
 from lpkit_conformance.vllm_api.runners import V1
 
 
@@ -296,6 +297,8 @@ class LP211(LadderCheck):
     requires = ("LP201", "LP202", "LP212", "LP214", "LP105")
 
     def programs(self, subject: Subject) -> Iterator[Program]:
+        if "resumed" in subject.without:
+            raise Skipped("the plugin raises for resumed requests: see LP104")
         for new_list in (False, True):
             yield program(
                 "resumed at another row" + (" with a new list" if new_list else ""),

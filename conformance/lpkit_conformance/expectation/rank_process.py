@@ -35,6 +35,7 @@ def second_rank(target: str, subject: Subject, follow: bool = False) -> Child:
         "words": setup.words,
         "setup": {name: getattr(setup, name) for name in ("vocab_size", "max_num_seqs", "seed", "tokenizer", "model")},
         "foreign": subject.foreign,
+        "without": subject.without,
         "device": str(setup.device),
         "follow": follow,
         "path": import_path(),
@@ -107,5 +108,5 @@ def work(parent: Parent) -> None:
             **job["setup"],
         )
         with trail() if job["follow"] else nullcontext() as seen:
-            chosen = choices(replace(subject, foreign=tuple(job["foreign"])), rank=1)
+            chosen = choices(replace(subject, **{name: tuple(job[name]) for name in ("foreign", "without")}), rank=1)
         parent.answer(chosen if seen is None else seen)

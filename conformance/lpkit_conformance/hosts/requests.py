@@ -85,7 +85,8 @@ class RequestPool(RequestSource):
             self.waiting[request] = active
 
     def resume(self, request: str, new_list: bool) -> None:
-        if request in self.waiting and len(self.running) < self._max:
+        waits = request in self.waiting and "resumed" not in self.subject.without
+        if waits and len(self.running) < self._max:
             active = self.waiting.pop(request)
             if new_list:
                 active.request.output_token_ids = list(active.request.output_token_ids)

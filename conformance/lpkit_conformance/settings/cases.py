@@ -143,10 +143,13 @@ class Requests:
     Attributes:
         cases: arguments that switch the plugin on.
         foreign: ``extra_args`` of other processors, which all requests carry.
+        without: kinds of requests that are left out, as the plugin raises for them: by a field that makes the kind, or
+            ``resumed``.
     """
 
     cases: tuple[Case, ...]
     foreign: Foreign = FOREIGN_ARGS
+    without: tuple[str, ...] = ()
 
 
 def _markers(value: object) -> dict[str, tuple[int, ...]]:

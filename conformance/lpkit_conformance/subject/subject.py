@@ -31,6 +31,7 @@ class Subject:
         setup: the engine and the case.
         foreign: ``extra_args`` of other processors; requests that do not use the plugin carry only these. Empty: the
             plugin raises for them, and hosts leave them out.
+        without: kinds of requests that are left out, as in :class:`Requests`.
         relatives: other requests than those derived from the case, the case first; None: derive them.
         memo: the facts; new in every copy.
         home: the subject that :meth:`within` was asked of; None in every other copy.
@@ -39,6 +40,7 @@ class Subject:
     plugin: Plugin
     setup: Setup
     foreign: Foreign = FOREIGN_ARGS
+    without: tuple[str, ...] = ()
     relatives: tuple[Case, ...] | None = None
     memo: Memo = field(default_factory=Memo, init=False, repr=False, compare=False)
     home: Subject | None = field(default=None, init=False, repr=False, compare=False)
@@ -96,7 +98,10 @@ class Subject:
         if self.home is not None:
             return self.home._usual
         with self.as_imported():
-            return tuple(variants(self.setup.case, self.plugin.accepts, self.setup.vocab_size))
+            found = variants(self.setup.case, self.plugin.accepts, self.setup.vocab_size)
+        return tuple(
+            case for case in found if "extra_args" not in self.without or _arguments(case) == _arguments(found[0])
+        )
 
     @cached_property
     def _neighbours(self) -> Sequence[Case]:
@@ -116,8 +121,7 @@ class Subject:
     @property
     def with_less(self) -> list[int]:
         """The variants that lack one of the case's ``extra_args``."""
-        sizes = [len(case.fields.get("extra_args") or ()) for case in self.cases]
-        return [n for n in self.variants if sizes[n] < sizes[0]]
+        return [n for n in self.variants if _arguments(self.cases[n]) < _arguments(self.cases[0])]
 
     @cached_property
     def model(self) -> Model:
@@ -151,8 +155,9 @@ class Subject:
             case = copy.deepcopy(self.cases[variant % len(self.cases)].fields)
             if foreign:
                 case["extra_args"] = {**foreign, **(case.get("extra_args") or {})}
-            fields = {"min_tokens": salt % 3 if case.get("max_tokens") is None else 0, **fields, **case}
-        if greedy:
+            least = 0 if "min_tokens" in self.without or case.get("max_tokens") is not None else salt % 3
+            fields = {"min_tokens": least, **fields, **case}
+        if greedy and "temperature" not in self.without:
             fields["temperature"] = 0.0
         return make_params(fields)
 
@@ -163,6 +168,10 @@ class Subject:
         return {
             "temperature": (1.0, 0.75, 1.25)[salt % 3],
             "max_tokens": (None, self.setup.world.max_model_len)[salt % 2],
-            "seed": (None, 1000 + salt)[salt % 5 == 1],
-            "stop_token_ids": stops if salt % 4 == 2 else None,
+            "seed": 1000 + salt if salt % 5 == 1 and "seed" not in self.without else None,
+            "stop_token_ids": stops if salt % 4 == 2 and "stop_token_ids" not in self.without else None,
         }
+
+
+def _arguments(case: Case) -> int:
+    return len(case.fields.get("extra_args") or ())

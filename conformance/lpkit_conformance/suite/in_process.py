@@ -15,7 +15,7 @@ import torch
 from lpkit.loading import interfaces_of
 
 from lpkit_conformance.activity.acting import activity
-from lpkit_conformance.activity.admission import let_in
+from lpkit_conformance.activity.admission import let_in, raising_kinds
 from lpkit_conformance.activity.search import search
 from lpkit_conformance.checks.base import Check, Engine, Rule, judge
 from lpkit_conformance.checks.catalogue import by_code, chosen
@@ -173,7 +173,14 @@ class Session:
         if foreign != FOREIGN_ARGS:
             share = "some requests" if foreign else "requests"
             self.notes.append(f"{share} that do not use the plugin are left out, as it raises for them: see LP102")
-        given = Requests(self.plan.cases, foreign)
+        raising = {
+            kind: f"requests with {words} are left out, as the plugin raises for them: see LP104"
+            for host in self.hosts
+            for subject in self.given(host)
+            for kind, (words, _) in raising_kinds(subject).items()
+        }
+        self.notes += raising.values()
+        given = Requests(self.plan.cases, foreign, tuple(raising))
         subjects = {host: self._make(host, given) for host in self.hosts}
         cases = list(given.cases)
         silent: list[Case] = []
@@ -191,7 +198,7 @@ class Session:
         if any(activity(subjects[self.hosts[0]][nth]).acts for nth in range(len(cases)) if self.hosts):
             self.notes += map(silence, silent)  # else the run is inactive, and says so
         if tuple(cases) != given.cases:
-            return Requests(tuple(cases), foreign)
+            return Requests(tuple(cases), foreign, given.without)
         self._served |= subjects  # what is known of them by now is of use to the checks
         return given
 
@@ -203,7 +210,7 @@ class Session:
 
     def acting_cases(self) -> list[Case]:
         """Return the given cases that make the plugin act; if none does, those that are found in their place."""
-        given = [self._make(host, Requests(self.plan.cases, self.requests.foreign)) for host in self.hosts]
+        given = [self._make(host, replace(self.requests, cases=self.plan.cases)) for host in self.hosts]
         acting = [
             case for nth, case in enumerate(self.plan.cases) if any(activity(of_host[nth]).acts for of_host in given)
         ]
@@ -239,6 +246,7 @@ class Session:
                     first_rank=self._first,
                 ),
                 requests.foreign,
+                requests.without,
             )
             for nth, case in enumerate(requests.cases)
         )

@@ -30,7 +30,8 @@ class Params(BaseModel):
     A field without a default is required. A request that gives none of the fields does not use the processor. Over
     HTTP, values pass through JSON and msgpack, so they must be JSON values. Bools and lists of bools accept 0 and 1, an
     int field refuses bools, ints fit in 64 bits, and floats are finite. A float that float32 would hold as infinity or
-    less precisely than usual, such as 1e300 and 5e-324, is refused.
+    less precisely than usual, such as 1e300 and 5e-324, is refused. A processor that does not override ``admit`` also
+    refuses what the column of a field's name does not hold: more items than its limit, or a number beyond its type.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import typing
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
@@ -10,6 +11,8 @@ import torch
 
 from lpkit import kernels, v2
 from lpkit._nearest import suggest
+from lpkit.columns.column import Declaration, column
+from lpkit.columns.ragged import ragged
 from lpkit.history.rows import Rows, SparseLogits
 from lpkit.kernels import fused
 from lpkit.portable.base import PortableProcessor
@@ -19,6 +22,7 @@ from lpkit.portable.spelling import refuse_misspelt
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # type checkers know it; nothing is imported
 
+    from lpkit.portable.params import Params
     from lpkit.sampling_params import SamplingParams
 
     ParamsT = TypeVar("ParamsT", default=Any)  # so that ``lpkit.Request`` works without a parameter
@@ -95,6 +99,12 @@ class LogitsProcessor(PortableProcessor):
             self._by_slot = BySlot(self, modules)
             self._by_slot.rehearse(self._v2 is not None)
 
+    @classmethod
+    def validate_params(cls, sampling_params: SamplingParams) -> None:
+        params = cls.Params.parse(sampling_params.extra_args) if cls.Params is not None else None
+        if params is not None and cls.admit is LogitsProcessor.admit:
+            _refuse_unheld(params, cls._declared_columns)
+
     def admit(self, request: Request[Any]) -> bool:
         """Write a new request's columns, and decide if it uses the processor.
 
@@ -164,3 +174,20 @@ class LogitsProcessor(PortableProcessor):
         # Authors never see rows of other requests: they can edit only the rows gathered here.
         edited = self.process(logits.index_select(0, rows.index), rows)
         return logits.index_copy_(0, rows.index, edited)
+
+
+_ENDS = {torch.int32: (-(2**31), 2**31 - 1), torch.uint8: (0, 255)}
+"""What columns hold, of the types that hold less than ``Params`` lets through."""
+
+
+def _refuse_unheld(params: Params, columns: Mapping[str, Declaration[Any]]) -> None:
+    """Raise ``ValueError`` for a number or a list that the column of its parameter does not hold."""
+    for key, name in params.keys().items():
+        item, value = columns.get(name), getattr(params, name)
+        several = isinstance(value, list | tuple | set | frozenset)
+        if several and isinstance(item, ragged) and len(value) > item.limit:
+            raise ValueError(f"{key}: should have at most {item.limit} items, not {len(value)}")
+        ends = _ENDS.get(item.dtype) if isinstance(item, column | ragged) else None
+        for number in () if ends is None else value if several else (value,):
+            if isinstance(number, int) and not ends[0] <= number <= ends[1]:
+                raise ValueError(f"{key}: {number} does not fit in its column ({ends[0]} to {ends[1]})")

@@ -19,6 +19,7 @@ from lpkit_conformance.suite.in_process import Session
 from lpkit_conformance.testing import compute_check
 from zoo.bases import Boost, Dense, Simple
 from zoo.correct.v1 import Bias
+from zoo.lp206 import AddsLast
 
 
 class ForcesAToken(Simple):
@@ -109,6 +110,24 @@ def test_requests_that_a_plugin_cannot_admit_are_left_out_and_everything_else_is
     assert results["LP102"].status == "failed"
     assert {results[code].status for code in ("LP109", "LP201", "LP202")} == {"passed"}
     assert "see LP102" in session.notes[0]
+
+
+class NeedsNoSeed(AddsLast):
+    """Forgets additions' rows, and raises for requests with a seed."""
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        assert params.seed is None
+        return super().enter(params, prompt, outputs)
+
+
+def test_a_kind_of_requests_that_raises_is_reported_and_hides_no_other_defect() -> None:
+    plan = Plan(cases=(Case.parse(AddsLast.CASE),), select=("LP104", "LP109", "LP206"))
+    session = Session("x", NeedsNoSeed, plan)
+    results = {result.code: result for result in session.results()}
+    assert (results["LP104"].status, results["LP206"].status) == ("failed", "failed")
+    assert "a request with a seed" in results["LP104"].message
+    assert results["LP109"].status == "passed"
+    assert session.notes[0] == "requests with a seed are left out, as the plugin raises for them: see LP104"
 
 
 class AnswersWithNumpy(Boost):

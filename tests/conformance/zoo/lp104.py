@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from lpkit import v2
@@ -253,3 +253,33 @@ class NestedRead(NestedDefault):
 
     def amount(self, w: Any) -> float:
         return float(w)
+
+
+@defect("LP104", "looks up what a request's seed was drawn from", line="self.drawn[params.seed]")
+class NeedsKnownSeed(Bias):
+    drawn: ClassVar[dict[Any, int]] = {None: 0}
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        state = self.read(params)
+        return state and (state[0], state[1] + self.drawn[params.seed])
+
+
+@defect("LP104", "divides by the temperature", line="/ params.temperature")
+class DividesByTemperature(Bias):
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        state = self.read(params)
+        return state and (state[0], state[1] / params.temperature)
+
+
+@defect("LP104", "expects requests without output", line="assert not outputs")
+class ExpectsNewRequests(Bias):
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        state = self.read(params)
+        assert not outputs or state is None
+        return state
+
+
+@sound("divides by the temperature of requests that have one")
+class DividesByItsTemperature(DividesByTemperature):
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        return super().enter(params, prompt, outputs) if params.temperature else self.read(params)

@@ -38,8 +38,10 @@ class ShortTable(PortableBias):
         return self.TABLE[request.params.token] > 0
 
 
-@defect("LP113", "accepts lists that its column does not hold", case={"extra_args": {"listed_tokens": [3, 7]}})
-class ListsWithoutLimit(lpkit.LogitsProcessor):
+@sound("lpkit refuses lists that the column of their name does not hold")
+class ListsOfTheColumn(lpkit.LogitsProcessor):
+    CASE = {"extra_args": {"listed_tokens": [3, 7]}}
+
     class Params(lpkit.Params, prefix="listed_"):
         tokens: list[lpkit.TokenId] = lpkit.Field(min_length=1)
 
@@ -47,6 +49,13 @@ class ListsWithoutLimit(lpkit.LogitsProcessor):
 
     def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
         logits[self.tokens[rows]] = logits[self.tokens[rows]] - 5.0
+
+
+@defect("LP113", "accepts lists that its column does not hold")
+class ListsWithoutLimit(ListsOfTheColumn):
+    def admit(self, request: lpkit.Request) -> bool:
+        self.tokens[request.slot] = sorted(request.params.tokens)
+        return True
 
 
 class VllmsAdapter(V1Base):

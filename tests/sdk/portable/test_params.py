@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Annotated, Any, Literal
 
 import lpkit
 import numpy as np
 import pytest
+import torch
+from lpkit.sampling_params import SamplingParams
 
 
 class Bias(lpkit.Params, prefix="bias_"):
@@ -422,6 +425,38 @@ def test_a_float_that_float32_cannot_hold_is_refused_by_name(value: float) -> No
         Scaled.parse({"my_scale": value})
     with pytest.raises(ValueError, match=r"my_all: .* does not fit in float32"):
         Scaled.parse({"my_scale": 1.0, "my_all": [0.0, value]})
+
+
+@pytest.mark.parametrize(
+    ("given", "refusal"),
+    [
+        ({"count": 2**31 - 1, "share": 255, "some": [255] * 4}, ""),
+        ({"count": 2**31}, "my_count: 2147483648 does not fit"),
+        ({"share": -1}, "my_share: -1 does not fit"),
+        ({"some": [1, 256]}, "my_some: 256 does not fit"),
+        ({"some": [1] * 5}, "my_some: should have at most 4 items, not 5"),
+    ],
+)
+def test_what_the_column_of_a_parameter_does_not_hold_is_refused(given: dict[str, Any], refusal: str) -> None:
+    class Held(lpkit.LogitsProcessor):
+        class Params(lpkit.Params, prefix="my_"):
+            count: int = 0
+            share: int = 0
+            some: list[int] = []
+
+        count, share, some = lpkit.column(torch.int32), lpkit.column(torch.uint8), lpkit.ragged(torch.uint8, limit=4)
+
+        def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+            return logits
+
+    class Chosen(Held):
+        def admit(self, request: lpkit.Request) -> bool:
+            return True  # it writes what it likes
+
+    params = SamplingParams(extra_args={f"my_{key}": value for key, value in given.items()})
+    Chosen.validate_params(params)
+    with pytest.raises(ValueError, match=refusal) if refusal else nullcontext():
+        Held.validate_params(params)
 
 
 @pytest.mark.parametrize("value", [0.0, -0.0, 3.4e38, -1.2e-38])
