@@ -176,6 +176,7 @@ class LP603(Check):
     """
 
     code, name, requires, method = "LP603", "no-growth", ("LP101", "LP301", "LP601", "LP113", "LP210"), STATE
+    suspects = ("LP208",)  # the batch is large
 
     def run(self, subject: Subject) -> str | None:
         sizes = self._sizes(subject, other_arguments=True)

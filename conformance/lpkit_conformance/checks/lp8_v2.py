@@ -166,6 +166,7 @@ class LP804(HostileCheck):
     code, name = "LP804", "draft-rows"
     hazard = "drafts"
     requires = (*HostileCheck.requires, "LP210", "LP308")
+    suspects = (*HostileCheck.suspects, "LP208")  # drafts make a batch of few requests large
     manner = {"trim": True}
 
     def run(self, subject: Subject) -> str | None:

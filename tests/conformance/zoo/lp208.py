@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import lpkit
 import torch
 from lpkit import v2
 
-from zoo.bases import Boost
+from zoo.bases import Boost, Dense
 from zoo.correct.v1 import Bias
 from zoo.registry import defect
 
@@ -24,3 +25,12 @@ class TableOf512(Bias):
 class ByteSlots(Boost):
     def per_row(self, ctx: v2.LogitsContext) -> torch.Tensor:
         return self.on_device[ctx.expanded_idx_mapping.to(torch.uint8).long()]
+
+
+@defect("LP208", "changes a copy of the rows once there are more than eight, with drafts too")
+class ChangesACopy(Dense):
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        each = torch.arange(len(logits), device=logits.device)
+        part = logits if len(logits) <= 8 else logits[each]
+        part[:, 5] += self.amount[rows]
+        return logits
