@@ -78,5 +78,5 @@ class LowersAtTheEnd(PortableRepetition):
 class TakesTheNext(PortableMinP):
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
         values, ids = logits.topk(2)
-        close = values[:, :1] - values[:, 1:] < -self.log_min_p[rows].unsqueeze(1) / 4
+        close = values[:, :1] - values[:, 1:] < -self.log_min_p[rows].unsqueeze(1) / 2
         return logits.scatter(1, ids[:, :1], torch.where(close, -INF, values[:, :1]))
