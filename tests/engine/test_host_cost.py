@@ -20,7 +20,7 @@ MOST_INSTRUCTIONS = {
     ("target-token", "V1"): 60,
     ("target-token", "V2"): 60,
     ("penalties", "V1"): 50,
-    ("penalties", "V2"): 52,
+    ("penalties", "V2"): 50,
 }
 """Thousands, for a step of 8 requests."""
 

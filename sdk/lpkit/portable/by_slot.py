@@ -67,7 +67,8 @@ class BySlot:
         self._read: list[tuple[Any, str]] = []  # columns, and what of them the step depends on
         self._found: list[Any] = []  # what that was when the step was recorded
         self._plans: dict[Any, LaunchPlan] = {}
-        self._last: tuple[tuple[Any, ...], Any] = (), None  # the plan of the last step, and its key
+        self._last_key: tuple[Any, ...] = ()
+        self._last_plan: LaunchPlan | None = None
         self._place = place()
         # Of the last step: what it was given; its tensors but the logits, most rows, and numbers that plans depend on.
         self._given: tuple[Any, ...] = (None, None)
@@ -106,7 +107,7 @@ class BySlot:
     def _forget(self) -> None:
         """Drop all plans: memory that they read was laid out anew."""
         self._plans.clear()
-        self._last, self._given = ((), None), (None, None)
+        self._last_key, self._last_plan, self._given = (), None, (None, None)
 
     def edit(self, logits: torch.Tensor, slots: torch.Tensor, texts: tuple[Any, ...] | None = None) -> bool:
         """Edit a batch; False if the logits or the histories do not suit the kernels.
@@ -123,9 +124,10 @@ class BySlot:
         if logits.requires_grad or self._room < shape[0]:
             return False
         key = shape, logits.is_contiguous() or logits.stride(), logits.dtype, address & 15, self._place(), self._sizes
-        plan = self._last[1] if key == self._last[0] else self._plans.get(key)  # comparing is faster than hashing
+        if key != self._last_key:  # comparing is faster than hashing
+            self._last_key, self._last_plan = key, self._plans.get(key)
+        plan = self._last_plan
         if plan is not None:
-            self._last = key, plan
             plan.run(logits, self._others, address)
             return True
         if not self._kernels["suits"](logits):
@@ -137,14 +139,15 @@ class BySlot:
             len(self._plans) >= MOST_PLANS or plan.bytes + sum(item.bytes for item in self._plans.values()) > MOST_BYTES
         ):
             del self._plans[next(iter(self._plans))]
-        self._plans[key] = plan
+        self._plans[key] = self._last_plan = plan
         return True
 
     def _take(self, slots: torch.Tensor, texts: tuple[Any, ...] | None) -> None:
         """Take slots and histories that the last step did not have."""
-        before, self._others, self._given = self._others, (slots,), (slots, texts)
-        self._room, self._sizes = slots.numel(), (0, 0)
-        if texts is not None:
+        before, self._given, self._room = self._others, (slots, texts), slots.numel()
+        if texts is None:
+            self._others, self._sizes = (slots,), (0, 0)
+        else:
             held, prompts, last, drafts, committed, width, outputs, kind = texts
             if len(before) > 1 and held is not before[1] and held.stride() != before[1].stride():
                 self._forget()

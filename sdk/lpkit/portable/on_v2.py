@@ -46,6 +46,7 @@ class V2Binding:
         self._longest = states.all_token_ids.gpu.shape[1]
         self._batch: tuple[bytes, int] = (b"", -1)  # the requests of the last call by slot
         self._used = self._narrow = False  # any of these uses the processor; the engine's slots are int32
+        self._width = 0  # of the last call's histories
         self._held = 0  # slots of admitted requests, some of which may have left
         # The requests of the last call with one row each, and the chosen requests among them; their rows and slots.
         self._known = b"", b""
@@ -92,7 +93,10 @@ class V2Binding:
         requests, states = ctx.idx_mapping_np, self._states
         bounds, longest = ctx.seq_lens_upper_bound_np, self._longest
         if own is None:
-            width = outputs = padded(max(bounds.tolist()[: len(requests)]), SHORTEST)  # numpy's takes longer for few
+            most = max(bounds.tolist()[: len(requests)])  # numpy's takes longer for few
+            if not self._width < 2 * most <= 2 * self._width:
+                self._width = padded(most, SHORTEST)
+            width = outputs = self._width
             if width > MOST_COMPARED:
                 own = self._admission.admitted[requests]
         if own is not None:

@@ -156,9 +156,10 @@ class LogitsProcessor(PortableProcessor):
         raise NotImplementedError
 
     def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext | None = None) -> torch.Tensor:
-        if self._by_slot is not None and self._by_slot.recorded:
-            located = self._binding.by_slot(logits, ctx, self._by_slot.reads_texts)
-            if located is None or self._by_slot.edit(logits, *located):
+        step = self._by_slot
+        if step is not None and step.recorded:
+            located = self._binding.by_slot(logits, ctx, step.reads_texts)
+            if located is None or step.edit(logits, located[0], located[1]):
                 return logits
         return super().apply(logits, ctx)
 
