@@ -150,7 +150,8 @@ def _with_source(found: Apart, host: Host) -> Apart:
     if len(sources) != 1:
         return found
     name, root = next(iter(sources.items()))
-    return found._replace(source=name, owned=isinstance(root, DATA) or is_authors_object(root))
+    declared = type(root).__module__.startswith("lpkit.columns")
+    return found._replace(source=name, owned=declared or isinstance(root, DATA) or is_authors_object(root))
 
 
 def _of_several(value: Any, size: int) -> bool:
