@@ -43,10 +43,24 @@ def emptied(notes: NoteEdits, vocab_size: int) -> tuple[str, str]:
     masks = ((name, _of_all(value, vocab_size)) for name, value in notes.values.items())
     name, value = next((pair for pair in masks if pair[1]), ("", ""))
     if not name:
-        return "", ""
+        empty = next((key for key, value in notes.values.items() if _holds_nothing(value) and _near(notes, key)), "")
+        return (empty, f"`{empty}` is empty") if empty else ("", "")
     evidence = f"`{name}` is {value} for all tokens"
     empty = _empty(notes, name)
     return (empty, f"`{empty}` is empty, and {evidence}") if empty else (name, evidence)
+
+
+def _holds_nothing(value: Any) -> bool:
+    return isinstance(value, list | tuple | set | dict | torch.Tensor) and not (
+        value.numel() if isinstance(value, torch.Tensor) else value
+    )
+
+
+def _near(notes: NoteEdits, name: str) -> bool:
+    """Return True if the line that changed the row, or one of the two around it, reads a variable."""
+    file, _, number = notes.edited.rpartition(":")
+    texts = (linecache.getline(file, int(number or 0) + by) for by in (-1, 0, 1))
+    return any(re.search(rf"\b{re.escape(name)}\b", text) for text in texts)
 
 
 def _empty(notes: NoteEdits, name: str) -> str:

@@ -88,6 +88,21 @@ class ForbidsTies(Simple):
 
 
 @defect(
+    "LP307", "keeps the tokens of a list that may hold none of the vocabulary", cause="`kept` is empty: the row loses"
+)
+class KeepsOfAnEmptyList(Simple):
+    def make(self, amount: float, params: Any) -> Callable[..., torch.Tensor]:
+        def apply(output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
+            kept = [token for token in (3, 4) if len(output_ids) < 6]
+            values = logits[kept]
+            logits[:] = -INF
+            logits[kept] = values
+            return logits
+
+        return apply
+
+
+@defect(
     "LP307",
     "keeps the tokens of a list, from which it takes its last ones",
     cause="`left` is empty, and `mask` is True",
