@@ -6,7 +6,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from lpkit_conformance.checks.base import EVERY_METHOD, Check
 from lpkit_conformance.checks.ladder import everyday, host_after, mixed_arrivals
@@ -31,6 +31,7 @@ from lpkit_conformance.checks.lazily import (
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.programs.generate import Arrive, Step, program
 from lpkit_conformance.results import Failed, Finding, NeverActive, Skipped
+from lpkit_conformance.vllm_api.runners import V2
 
 
 class ContractCheck(Check):
@@ -146,18 +147,23 @@ class LP302(Check):
         seen = list(host.run(played.ops))
         if not (runs.prepare(host.pool.requests) or acting.activity(subject).acts):
             raise NeverActive
-        judged = 0
+        judged, driver = 0, cast(Any, host.driver)
         for observation in seen:
             for row, item in enumerate(observation.rows):
                 active = host.pool.requests[item.request]
                 alone = runs.expected(item.request, item.position)
+                changed = not torch.equal(observation.before[row], observation.after[row])
+                of_user = active.variant is not None and changed and subject.setup.host == V2
+                if of_user and driver.slots.slot(item.request) in driver.declined:
+                    summary = f"the row of {item.request} was changed, though add_request returned False for it"
+                    raise Failed(summary, {"row": str(row)}, "the logits as they were", "other logits")
                 if active.variant is not None or item.discarded or alone is None:
                     continue
                 before, after = observation.before[row], observation.after[row]
                 if not torch.equal(alone, before):
                     continue  # the plugin acts on every request; that is its right
                 judged += 1
-                if not torch.equal(before, after):
+                if changed:
                     strangers = solo.SoloRuns(subject, strangers=True)
                     strangers.prepare(host.pool.requests)
                     stray = compare.compare(observation, strangers)

@@ -108,5 +108,6 @@ def work(parent: Parent) -> None:
             **job["setup"],
         )
         with trail() if job["follow"] else nullcontext() as seen:
-            chosen = choices(replace(subject, **{name: tuple(job[name]) for name in ("foreign", "without")}), rank=1)
+            subject = replace(subject, foreign=tuple(job["foreign"]), without=tuple(job["without"]))
+            chosen = choices(subject, rank=1)
         parent.answer(chosen if seen is None else seen)

@@ -50,6 +50,8 @@ class V2Driver(Driver):
     """
 
     shares = ("add_request", "apply_staged_writes", "apply")
+    declined: frozenset[int] = frozenset()
+    """Slots of requests for which ``add_request`` returned False."""
 
     def __init__(
         self, cls: Any, config: Any, device: torch.device, slots: V2Slots | None = None, *, poison: bool = False
@@ -78,6 +80,7 @@ class V2Driver(Driver):
         if not isinstance(answer, bool | np.bool_):  # the engine asks for its truth
             raise PluginError("add_request", f"returned {answer!r} instead of True or False")
         self._gate.enter(slot, params, bool(answer))
+        self.declined = self.declined - {slot} if answer else self.declined | {slot}
 
     def flush(self) -> None:
         """Call ``apply_staged_writes`` once."""

@@ -188,7 +188,8 @@ def _refuse_unheld(params: Params, columns: Mapping[str, Declaration[Any]]) -> N
         several = isinstance(value, list | tuple | set | frozenset)
         if several and isinstance(item, ragged) and len(value) > item.limit:
             raise ValueError(f"{key}: should have at most {item.limit} items, not {len(value)}")
-        ends = _ENDS.get(item.dtype) if isinstance(item, column | ragged) else None
-        for number in () if ends is None else value if several else (value,):
-            if isinstance(number, int) and not ends[0] <= number <= ends[1]:
-                raise ValueError(f"{key}: {number} does not fit in its column ({ends[0]} to {ends[1]})")
+        if isinstance(item, column | ragged) and item.dtype in _ENDS:
+            low, high = _ENDS[item.dtype]
+            for number in value if several else (value,):
+                if isinstance(number, int) and not low <= number <= high:
+                    raise ValueError(f"{key}: {number} does not fit in its column ({low} to {high})")

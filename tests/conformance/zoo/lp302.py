@@ -76,3 +76,9 @@ class ReadsByRow(Boost):
     def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
         logits[:, 5] += self.on_device[-logits.shape[0] :]
         return logits
+
+
+@defect("LP302", "declines a request, and edits its rows while others are edited", line="def apply(")
+class DeclinesAndEdits(Boost):
+    def add_request(self, req_idx: int, params: Any) -> bool:
+        return super().add_request(req_idx, params) and params.temperature != 0.75
