@@ -126,7 +126,7 @@ class LP301(Check):
 class LP302(Check):
     """Rows of requests that do not use the plugin do not change by a bit.
 
-    This also holds when other rows of the batch are edited.
+    This also holds when other rows of the batch are edited, and on V2 for requests that ``add_request`` declined.
 
     Why: a multiplication by 1, an added 0 or a round trip through softmax changes other users' results.
 
