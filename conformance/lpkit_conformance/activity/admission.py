@@ -107,6 +107,8 @@ def _served(subject: Subject, *asked: SamplingParams, steps: int = 0, resumed: b
         subject.completed(copy.deepcopy(params), len(prompt)) for params in asked if subject.plugin.accepts(params)
     ]
     requests = [Request(f"a{nth}", params, [*prompt], 10**6) for nth, params in enumerate(accepted)]
+    if not requests:
+        return None
     try:
         driver = drive(subject, max(4, len(requests)))
         driver.begin(entering=requests)

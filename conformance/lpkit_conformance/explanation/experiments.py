@@ -270,7 +270,7 @@ EXPERIMENTS: Final = (
     Experiment(
         cause="between",
         applies=lambda case: (
-            case.style == "raw" and case.interface == V1 and _differs(case, with_empty_updates(case.make_host))
+            case.style == "raw" and case.subject.setup.host == V1 and _differs(case, with_empty_updates(case.make_host))
         ),
         blames=lambda case: unprepared(case.subject.plugin.cls),
         rules=True,

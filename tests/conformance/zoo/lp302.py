@@ -78,7 +78,7 @@ class ReadsByRow(Boost):
         return logits
 
 
-@defect("LP302", "declines a request, and edits its rows while others are edited", line="def apply(")
+@defect("LP302", "declines a request, and edits its rows while others are edited", line="self.per_row(ctx)")
 class DeclinesAndEdits(Boost):
     def add_request(self, req_idx: int, params: Any) -> bool:
         return super().add_request(req_idx, params) and params.temperature != 0.75
