@@ -240,10 +240,9 @@ def _own_on_v1(name: str, params: Any, requests: SteadyBatch) -> Callable[[], An
         return on_v1
     if name == "ocr-ngram":
         few = torch.zeros(requests.size, VOCAB)
-        with mock.patch.dict(
-            sys.modules, {name: mock.MagicMock() for name in ("torchvision", "torchvision.transforms")}
-        ):
-            cls = import_module("vllm.model_executor.models.deepseek_ocr").NGramPerReqLogitsProcessor
+        for module in ("torchvision", "torchvision.transforms"):  # of the model's images
+            sys.modules.setdefault(module, mock.MagicMock())
+        cls = import_module("vllm.model_executor.models.deepseek_ocr").NGramPerReqLogitsProcessor
     else:
         builtin = import_module("vllm.v1.sample.logits_processor.builtin")
         cls = {"min-p": builtin.MinPLogitsProcessor, "logit-bias": builtin.LogitBiasLogitsProcessor}[name]
