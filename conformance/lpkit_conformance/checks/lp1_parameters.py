@@ -80,11 +80,12 @@ class LP102(Check):
             raise Failed(self._finding(subject, refusal.error, repr(refusal.args)))
         for salt in range(4 if subject.plugin.accepts(subject.setup.case.params()) else 0):
             params = subject.asked(0, salt=salt)
-            error = subject.plugin.refusal(params)
+            if (error := subject.plugin.refusal(params)) is None:
+                continue
             alone = copy.copy(params)
             alone.extra_args = copy.deepcopy(subject.setup.case.fields.get("extra_args"))
-            own = error is not None and not subject.plugin.accepts(alone)
-            if error is None or (own and isinstance(error, ValueError)):  # it may need fields that the case lacks
+            own = not subject.plugin.accepts(alone)
+            if own and isinstance(error, ValueError):  # it may need fields that the case lacks
                 continue
             where, expected = {"extra_args": repr(params.extra_args)}, "no exception, as without the other plugin's"
             summary = "validate_params refuses the case when the request has another plugin's arguments too"

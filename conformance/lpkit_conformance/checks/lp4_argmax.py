@@ -259,9 +259,8 @@ class LP403(Check):
 def _moves_best(subject: Subject) -> bool:
     """Return True if the best token of a row is another one after the edit."""
     standing = stand.stand_after(subject, mixed_arrivals(5))
-    return any(
-        bool(_lost(rows, standing.again(rows.clone())).any()) for rows in hard(standing.logits, standing.again).values()
-    )
+    tried = hard(standing.logits, standing.again).values()
+    return any(bool(_lost(rows, standing.again(rows.clone())).any()) for rows in tried)
 
 
 def _lost(before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:

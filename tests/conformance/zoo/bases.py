@@ -50,6 +50,29 @@ class Late(V1Base):
         row[where] += bias
 
 
+class AtChanges(Late):
+    """Decides in ``update_state`` who is due, and returns early where the batch does not change."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.now: list[tuple[int, int, float]] = []
+
+    def begins(self, where: int, outputs: list[int]) -> bool:
+        return self.due(outputs)
+
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        if batch_update is None:
+            return
+        super().update_state(batch_update)
+        states = self.rows.items()
+        self.now = [(row, where, bias) for row, (where, bias, _, outputs) in states if self.begins(where, outputs)]
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, where, bias in self.now:
+            self.act(logits[row], where, bias)
+        return logits
+
+
 class PortableLate(lpkit.LogitsProcessor):
     """A boost from the n-th output token on."""
 

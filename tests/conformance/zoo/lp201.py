@@ -12,7 +12,7 @@ from lpkit import v2
 from lpkit.v1 import BatchUpdate
 
 from zoo.arguments import INF, REPETITION, number, token, tokens
-from zoo.bases import Boost, ByLength, Dense, Late, Relative, Simple
+from zoo.bases import AtChanges, Boost, ByLength, Dense, Relative, Simple
 from zoo.correct.adapter import AdapterBase
 from zoo.correct.portable import PortableRepetition
 from zoo.correct.portable_odd import Between, Chance
@@ -37,22 +37,9 @@ class ByPrefix(Bias):
     line="if batch_update is None",
     advice="between",
 )
-class DueAtChanges(Late):
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.now: list[tuple[int, int, float]] = []
-
-    def update_state(self, batch_update: BatchUpdate | None) -> None:
-        if batch_update is None:
-            return
-        super().update_state(batch_update)
-        states = self.rows.items()
-        self.now = [(row, where, bias) for row, (where, bias, _, outputs) in states if len(outputs) >= where % 2]
-
-    def apply(self, logits: torch.Tensor) -> torch.Tensor:
-        for row, where, bias in self.now:
-            self.act(logits[row], where, bias)
-        return logits
+class DueAtChanges(AtChanges):
+    def begins(self, where: int, outputs: list[int]) -> bool:
+        return len(outputs) >= where % 2
 
 
 @defect("LP201", "draws its tokens by the number of the slot", line="mix(rows.slots", advice="number")

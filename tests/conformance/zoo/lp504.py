@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from lpkit.v1 import BatchUpdate
 
-from zoo.bases import Late
+from zoo.bases import AtChanges
 from zoo.correct.v1 import ByHand
 from zoo.correct.v1_history import History
 from zoo.registry import defect, sound
@@ -40,21 +40,8 @@ class Latch(History):
     line="if batch_update is None",
     advice="between",
 )
-class LateAtChanges(Late):
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.now: list[tuple[int, int, float]] = []
-
-    def update_state(self, batch_update: BatchUpdate | None) -> None:
-        if batch_update is None:
-            return
-        super().update_state(batch_update)
-        self.now = [(row, where, bias) for row, (where, bias, _, outputs) in self.rows.items() if self.due(outputs)]
-
-    def apply(self, logits: torch.Tensor) -> torch.Tensor:
-        for row, where, bias in self.now:
-            self.act(logits[row], where, bias)
-        return logits
+class LateAtChanges(AtChanges):
+    pass
 
 
 @defect("LP504", "parks the progress of one preempted request; a second preemption overwrites it")
