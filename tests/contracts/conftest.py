@@ -1,10 +1,9 @@
-"""Makes the helpers of these tests importable, and the zoo of the suite's own tests."""
+"""Makes the helpers of these tests importable."""
 
 import sys
 from pathlib import Path
 
-TESTS = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(TESTS / "contracts" / "helpers"), str(TESTS / "conformance")]
+sys.path.insert(0, str(Path(__file__).parent / "helpers"))
 
 # The stored projects bring tests of their own; test_baked.py runs them.
 collect_ignore = ["golden", "fixtures"]
