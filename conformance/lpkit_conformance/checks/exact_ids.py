@@ -1,7 +1,8 @@
-"""Token ids kept exactly: in a large vocabulary, the plugin edits the logit of the token that a request names or has.
+"""Edits of the token that a request names or has: it alone, and in a large vocabulary as in a small one.
 
 Small ids, which any type holds, show the plugin's action on a token. If it edits the logit of exactly that token, it
-must do so for large ids, too. The token may be named by an argument or be part of the history.
+must do so for large ids, too, and edits no token that the request does not have. The token may be named by an argument
+or be part of the history.
 """
 
 from __future__ import annotations
@@ -16,12 +17,17 @@ from lpkit.runtime import Request
 from lpkit_conformance.activity.stand import stepped
 from lpkit_conformance.explanation.findings import at_fault
 from lpkit_conformance.hosts import PluginError, drive
+from lpkit_conformance.instruments.edits import NoteHolders
 from lpkit_conformance.results import Failed
 from lpkit_conformance.settings.cases import make_params
+from lpkit_conformance.subject.memo import fact
 from lpkit_conformance.subject.subject import Subject
 
 SMALL = (20, 21, 50, 51, 90, 91, 110, 111)
 """Pairs of neighbours."""
+
+OTHER = 60
+"""Takes the place of a token that fills up positions."""
 
 LARGE = ((301, 2_049, 33_001), (33_003, 66_001))
 """Beyond what bfloat16 (256), float16 (2,048), int16 and uint16 hold exactly; the last is infinite in float16, so that
@@ -64,6 +70,52 @@ class TokenSource:
 PROMPT, OUTPUT = TokenSource("in the prompt"), TokenSource("as the last output")
 
 
+@fact
+def small_edits(subject: Subject) -> dict[tuple[TokenSource, int], torch.Tensor]:
+    """Return the edited logits for each place and small token; empty if the plugin raises, which other checks tell."""
+    try:
+        return _edited(subject, [(place, token) for place in _places(subject) for token in SMALL])
+    except PluginError:
+        return {}
+
+
+def refuse_filler(subject: Subject) -> None:
+    """Raise Failed if a token that a request does not have is edited like one that it has, because the plugin writes
+    its id into the positions of the prompt, or of the output, that do not count."""
+    edits, own, vocab_size = small_edits(subject), SMALL[0], subject.setup.vocab_size
+    for place in (OUTPUT, PROMPT):
+        if not _is_named(edits, place):
+            continue
+        common = torch.stack([edits[place, token] for token in SMALL if (place, token) in edits]).all(0)
+        request = place.request(subject, own)
+        held = [*(request.prompt_token_ids or ()), *request.output_token_ids]
+        common[[*held, *(token for case in subject.cases for token in subject.model.named(case))]] = False
+        if int(common.sum()) != 1:  # no token, or a rule of many
+            continue
+        token, flat = int(common.to(torch.int8).argmax()), torch.zeros(1, vocab_size, device=common.device)
+        rows = []
+        for instead in (None, OTHER):
+            with subject.as_imported(), NoteHolders(own, (token, token - vocab_size), instead) as notes:
+                rows.append(_served(subject, [request], flat)[1][0])
+            name, line, count = notes.holder
+        row, other = rows
+        # Its own rule of this token has the id once, or does not follow the id that stands in these positions.
+        if count < 2 or row[token].sign() != row[own].sign() or other[token] or other[OTHER] != row[token]:
+            continue
+        raise Failed(
+            f"token {token} is edited as if the request had it {place.name}",
+            {"prompt": str(request.prompt_token_ids), "output": str(request.output_token_ids)},
+            f"token {token} is left alone, as the request does not have it",
+            f"it is edited as token {own} is",
+            cause=f"`{name}` has {token} in the positions that do not count",
+            fix="leave out the positions that do not count: write a mask of those that do, as in "
+            "`seen.scatter_reduce_(1, ids.clamp(min=0), counts, 'amax')`",
+            location=line,
+            state=name,
+            advice=False,
+        )
+
+
 def compare_ids(usual: Subject, large: Subject) -> None:
     """Compare the edits of tokens in an engine of the usual vocabulary and in an engine of a large vocabulary.
 
@@ -71,10 +123,7 @@ def compare_ids(usual: Subject, large: Subject) -> None:
         Failed: if another token's logit is edited there.
         PluginError: if the plugin raises there.
     """
-    try:
-        edits = _edited(usual, [(place, token) for place in _places(usual) for token in SMALL])
-    except PluginError:  # other checks tell
-        return
+    edits = small_edits(usual)
     named = [place for place in _places(usual) if _is_named(edits, place)]
     if not named:
         return
@@ -132,7 +181,12 @@ def _edited(subject: Subject, asked: Sequence[tuple[TokenSource, int]]) -> dict[
         return {}
     raw = subject.model.rows([("ids", 8)]).repeat(len(requests), 1)
     with subject.as_imported():
-        driver = drive(subject, len(requests))
-        driver.begin(entering=[*requests.values()])
-        before, after = stepped(subject, driver, [*requests.values()], raw)
+        before, after = _served(subject, [*requests.values()], raw)
     return dict(zip(requests, (before != after).unbind(), strict=True))
+
+
+def _served(subject: Subject, requests: Sequence[Request], raw: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Serve requests in one batch for one step; return the rows before and after."""
+    driver = drive(subject, len(requests))
+    driver.begin(entering=requests)
+    return stepped(subject, driver, requests, raw)

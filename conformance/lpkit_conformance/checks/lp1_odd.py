@@ -17,6 +17,7 @@ from lpkit_conformance.checks.lazily import (
     Subject,
     declined,
     edits,
+    exact_ids,
     findings,
     np,
     odd_arguments,
@@ -279,7 +280,7 @@ class LP115(Check):
 
     If the tokens 1 and 2 are treated as an argument names them, token 0 is treated in this way where it is named, or
     `validate_params` refuses it. Advice, unless a case that you give names token 0. No token is treated as named
-    because shorter lists are filled up with it: this fails.
+    because shorter lists are filled up with it, nor as written because it stands in for the prompt: this fails.
 
     Why: ``if token:`` and ``args.get("token") or default`` take token 0 for a missing argument, and the request is
     served as if it did not use the plugin. In many vocabularies, token 0 is a word, ``!``, or the end of the text.
@@ -292,6 +293,7 @@ class LP115(Check):
 
     def run(self, subject: Subject) -> str | None:
         judged = 0
+        exact_ids.refuse_filler(subject)
         for named in odd_arguments.tokens_named(subject):
             if any(served.error or not served.rows for served in named):
                 continue

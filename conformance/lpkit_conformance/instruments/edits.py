@@ -107,6 +107,44 @@ def _has_nan(value: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.is_floating_point() and bool(value.isnan().any())
 
 
+class NoteHolders(Watch):  # type: ignore[no-untyped-call]
+    """Looks for ids that the author's operations get or make, in which a row has a token and one of others.
+
+    Args:
+        token, others: ids.
+        instead: the id that takes the place of the others there; None: they stay.
+
+    Attributes:
+        holder: the name of the tensor, or the line's text, ``file:line``, and how often the others are in the row, for
+            the first such operation; empty, and 0, if there is none.
+    """
+
+    def __init__(self, token: int, others: Sequence[int], instead: int | None = None) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._token, self._others, self._instead = token, torch.tensor(others), instead
+        self.holder = ("", "", 0)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        caller = sys._getframe(1)
+        values = tree_leaves((result, args, kwargs or {})) if is_authors(caller.f_code.co_filename) else ()
+        for value in filter(_is_ids, values):
+            others = torch.isin(value, self._others.to(value.device))
+            held = others.sum(-1)[(value == self._token).any(-1)]
+            if not self.holder[1] and bool(held.any()):
+                line = linecache.getline(caller.f_code.co_filename, caller.f_lineno).strip()
+                made = re.match(r"(\w+) = ", line) if value is result else None
+                names = [name for name, item in variables(caller).items() if item is value]
+                self.holder = made[1] if made else [*names, line][0], author_line(), int(held.max())
+            if self._instead is not None and bool(held.any()):
+                value.masked_fill_(others, self._instead)
+        return result
+
+
+def _is_ids(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.dtype in (torch.int32, torch.int64) and value.ndim > 0
+
+
 class NoteRepeats(Watch):  # type: ignore[no-untyped-call]
     """Looks for one operation that writes an element of a row twice, with different values: a GPU keeps any of them.
 

@@ -8,8 +8,10 @@ import lpkit
 import torch
 
 from zoo.arguments import token, tokens
+from zoo.bases import Dense
 from zoo.correct.portable import PortableBias
 from zoo.correct.v1 import V1Base
+from zoo.correct.v1_history import History
 from zoo.registry import defect, sound
 
 
@@ -121,4 +123,43 @@ class BansTheFirst(CountsItsLists):
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         logits = super().apply(logits)
         logits[list(self.rows), 0] = -torch.inf
+        return logits
+
+
+@defect("LP115", "puts token 0 in the place of the prompt", line="masked_fill", cause="`ids` has 0")
+class PromptIsTokenZero(Dense):
+    history = "tokens"
+    FILLER = 0
+
+    def ids(self, rows: lpkit.Rows, vocab_size: int) -> torch.Tensor:
+        ids = rows.tokens.masked_fill(~rows.is_output, self.FILLER)
+        return ids % vocab_size
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        seen = torch.zeros_like(logits, dtype=torch.bool).scatter_(1, self.ids(rows, logits.shape[1]), True)
+        return logits - seen * self.amount[rows].unsqueeze(1)
+
+
+@defect("LP115", "puts the last token in the place of the prompt, as -1 is an index", line="masked_fill")
+class PromptIsTheLastToken(PromptIsTokenZero):
+    FILLER = -1
+
+
+@sound("lowers what was written, and token 0 with it, whatever was written")
+class LowersTokenZeroToo(Dense):
+    history = "tokens"
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        ids = rows.tokens.clamp(0, logits.shape[1] - 1)
+        seen = torch.zeros_like(logits).scatter_reduce_(1, ids, rows.is_output.to(logits.dtype), "amax")
+        seen[:, 0] = 1.0
+        return logits - seen * self.amount[rows].unsqueeze(1)
+
+
+@sound("lowers token 0 and what was written, of which it makes one list")
+class ListsTokenZeroToo(History):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (weight, outputs) in self.rows.items():
+            ids = torch.tensor([0, *(token for token in outputs if token > 0)], device=logits.device)
+            logits[row, ids.unique()] -= weight
         return logits
