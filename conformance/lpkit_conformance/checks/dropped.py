@@ -1,4 +1,4 @@
-"""Results made of the logits that nothing reads: a copy that is changed, or a value that is not kept."""
+"""Results made of the logits that nothing reads: copies that are changed, or values that are not kept."""
 
 from __future__ import annotations
 
@@ -43,9 +43,51 @@ class NoteDropped(Watch):  # type: ignore[no-untyped-call]
 
     def _is_apart(self, value: Any) -> bool:
         """Return True for numbers for the vocabulary in memory of their own."""
-        storage, width = self._logits.untyped_storage().data_ptr(), self._logits.shape[-1:]
+        width = self._logits.shape[-1:]
         floats = isinstance(value, torch.Tensor) and value.is_floating_point() and value.shape[-1:] == width
-        return floats and value.untyped_storage().data_ptr() != storage
+        return floats and _memory(value) != _memory(self._logits)
+
+
+COPYING = ("aten::index", "aten::gather", "aten::index_select", "aten::masked_select", "aten::take")
+"""Operations that copy some elements."""
+
+
+class NoteUnwritten(Watch):  # type: ignore[no-untyped-call]
+    """Looks for copies of some logits that the author changes in place, and that nothing reads after the change.
+
+    Args:
+        logits: of one call of ``apply``.
+
+    Attributes:
+        changed: the variable or the expression, and ``file:line``, of each such change, by the memory of the copy.
+    """
+
+    def __init__(self, logits: torch.Tensor) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._copies = {logits.untyped_storage().data_ptr(): logits}  # kept, so that nothing else gets their memory
+        self._logits = next(iter(self._copies))
+        self.changed: dict[int, tuple[str, str]] = {}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        given = [_memory(item) for item in tree_leaves((args, kwargs or {}))]
+        if func._schema.name in COPYING and given[0] in self._copies:
+            self._copies[_memory(result)] = result
+        for nth, memory in enumerate(given):
+            if nth or memory != _memory(result):
+                self.changed.pop(memory, None)
+        if func._schema.is_mutable and given[0] in self._copies.keys() - {self._logits}:
+            frame = next(author_frames(), None)
+            function, statement = _place(frame) if frame else (None, None)
+            if frame and function and statement and not isinstance(statement, ast.Return):
+                holder = _unread(frame, function, statement, in_place=True)
+                if holder and holder not in [parameter.arg for parameter in function.args.args]:  # the caller has it
+                    self.changed[given[0]] = holder, f"{frame.f_code.co_filename}:{frame.f_lineno}"
+        return result
+
+
+def _memory(value: Any) -> int:
+    return value.untyped_storage().data_ptr() if isinstance(value, torch.Tensor) else 0
 
 
 def _place(frame: FrameType) -> tuple[ast.FunctionDef | None, ast.stmt | None]:

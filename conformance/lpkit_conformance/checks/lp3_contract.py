@@ -110,17 +110,23 @@ class LP301(Check):
                 standing.again(standing.logits)
             others = (subject.having(case=case) for case in subject.setup.others)
             if notes.line and not any(acting.activity(other).acts for other in others):
-                made = "held" if notes.holder.isidentifier() else "made"
-                raise Failed(
-                    "no case changes a logit, though `apply` computes new ones",
-                    {"method": "apply"},
-                    "other logits for a request of the cases",
-                    "the same logits in all runs",
-                    cause=advice.cause(made, self.code).format(name=notes.holder),
-                    fix=advice.fix(made, self.code).format(name=notes.holder),
-                    location=notes.line,
-                )
+                summary, expected = "no case changes a logit, though `apply` computes new ones", "of the cases"
+                raise _dropped(summary, expected, notes.holder, notes.line)
         return None
+
+
+def _dropped(summary: str, requests: str, holder: str, line: str) -> Failed:
+    """Return the failure for numbers that nothing reads; ``requests``: those that they are for."""
+    made = "held" if holder.isidentifier() else "made"
+    return Failed(
+        summary,
+        {"method": "apply"},
+        f"other logits for a request {requests}",
+        "the same logits in all runs",
+        cause=advice.cause(made, LP301.code).format(name=holder),
+        fix=advice.fix(made, LP301.code).format(name=holder),
+        location=line,
+    )
 
 
 class LP302(Check):
@@ -466,6 +472,39 @@ class LP310(ContractCheck):
             again(logits.clone())
         condition = trails.branching(here, there)
         return replace(finding, location=condition, cause=advice.cause("way", self.code)) if condition else finding
+
+
+class LP311(Check):
+    """A changed copy is written back.
+
+    No line changes a copy of some logits in place that nothing reads after it.
+
+    Why: an index that is a list, a mask or a tensor makes a copy, also on ``lpkit.SparseLogits``. Its change has no
+    effect: an argument is accepted and ignored, though the plugin acts.
+
+    Fix: write the copy back: ``logits[ids] = values``.
+    """
+
+    code, name, requires = "LP311", "changed-copies", ("LP101", "LP301")
+
+    def run(self, subject: Subject) -> str | None:
+        standing = stand.stand_after(subject, stand.arrivals(subject.variants))
+        with dropped.NoteUnwritten(standing.logits) as changes:
+            standing.again(standing.logits)
+        for holder, line in changes.changed.values():
+            keys = " and ".join(f"`{key}`" for key in _without_effect(subject))
+            summary = f"{keys and f'{keys} has no effect: '}a copy of some logits is changed, and nothing reads it"
+            raise _dropped(summary, f"with {keys}" if keys else "of the case", holder, line)
+        return None
+
+
+def _without_effect(subject: Subject) -> list[str]:
+    """Return the arguments of the case without which a request gets the same logits."""
+    arguments = [case.fields.get("extra_args") or {} for case in subject.cases]
+    less = [n for n in subject.with_less if arguments[n].items() <= arguments[0].items()]
+    after = stand.stand_at(subject, [stand.Stance(n, "less", 3) for n in (0, *less)]).after
+    same = [n for n, row in zip(less, after[1:], strict=True) if torch.equal(row, after[0])]
+    return [key for n in same for key in arguments[0].keys() - arguments[n].keys()]
 
 
 def masks(subject: Subject, logits: torch.Tensor) -> Iterator[torch.Tensor]:

@@ -9,6 +9,9 @@ from lpkit_conformance.results import NEEDS, CheckResult, Status
 STOPPING: tuple[Status, ...] = ("failed", "error", "blocked")
 """Outcomes of a requirement that stop a check."""
 
+SILENT = "changed no logit in runs in which other arguments did"
+"""What a note says of a case. A report with failures leaves it out: they may be the reason."""
+
 
 class Agenda:
     """A run's checks and their results so far.

@@ -17,6 +17,7 @@ from lpkit_conformance.programs.generate import Arrive
 from lpkit_conformance.settings.cases import MOST_GENERATED, Case
 from lpkit_conformance.settings.derived import derived_cases, guessed_cases
 from lpkit_conformance.subject.subject import Subject
+from lpkit_conformance.suite.agenda import SILENT
 
 
 def silence(case: Case) -> str:
@@ -24,7 +25,7 @@ def silence(case: Case) -> str:
     given = {**case.fields, **(case.fields.get("extra_args") or {})}
     falsy = [f"`{name}` is {value!r}" for name, value in given.items() if name != "extra_args" and not value]
     why = f". {' and '.join(falsy)}: `if value` is False for it, `if value is not None` is not" if falsy else ""
-    return f"case {case.text} changed no logit in runs in which other arguments did: leave it out if it should not{why}"
+    return f"case {case.text} {SILENT}: if it should not, leave it out{why}"
 
 
 def why_inactive(subjects: Sequence[Subject]) -> str:

@@ -16,7 +16,7 @@ from lpkit_conformance.processes.supervise import ONE_THREAD, Child, Event, Lost
 from lpkit_conformance.results import BAD, NEEDS, CheckResult, Finding, TargetResult
 from lpkit_conformance.settings.cases import FOREIGN_ARGS, Requests
 from lpkit_conformance.settings.plan import Plan
-from lpkit_conformance.suite.agenda import Agenda
+from lpkit_conformance.suite.agenda import SILENT, Agenda
 from lpkit_conformance.suite.ahead import CHILD
 from lpkit_conformance.suite.helper import Helper, divisible
 from lpkit_conformance.suite.load_failures import LoadFailure
@@ -123,7 +123,8 @@ class _Supervision:
         results = one_report_each([by_label[label] for label in self.agenda.requires or by_label], announced)
         reported = any(result.status in BAD for result in results)  # what fails comes first
         error = self.error or (self.hint if not reported and inactive(results) else "")
-        return TargetResult(target, self.hosts, results, self.interface, self.judged_with, error, tuple(self.notes))
+        notes = tuple(note for note in self.notes if not (reported and SILENT in note))
+        return TargetResult(target, self.hosts, results, self.interface, self.judged_with, error, notes)
 
     def _take(self, event: Event) -> None:
         kind = event["event"]
