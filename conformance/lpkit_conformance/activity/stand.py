@@ -16,6 +16,8 @@ from lpkit_conformance.hosts import Driver, PluginError, alone, default_host, dr
 from lpkit_conformance.instruments.edits import NoteEdits
 from lpkit_conformance.programs.generate import Arrive, Op, Step
 from lpkit_conformance.results import Blocked, Finding, Skipped
+from lpkit_conformance.settings.cases import Case
+from lpkit_conformance.subject.calls import Observation
 from lpkit_conformance.subject.memo import fact
 from lpkit_conformance.subject.setup import MAX_MODEL_LEN
 from lpkit_conformance.subject.subject import Subject
@@ -154,30 +156,32 @@ class Standing:
         again: applies the plugin to any logits of that shape; the engine's state does not advance.
         after: the plugin's output for ``logits``.
         driver: the instance.
-        stances: by row, where they are known; empty for a batch in the middle of a run.
+        stances: the request of each row.
     """
 
     logits: torch.Tensor
     again: Apply
     after: torch.Tensor
     driver: Driver
-    stances: tuple[Stance, ...] = ()
+    stances: tuple[Stance, ...]
 
     @property
     def acts(self) -> bool:
         """True if the plugin changes any of its rows."""
         return not torch.equal(self.logits, self.after)
 
-    def located(self, finding: Finding, logits: torch.Tensor | None) -> Finding:
-        """``finding`` with the step at which the request of its row stands, and the line that edits the row.
+    def located(self, finding: Finding, logits: torch.Tensor | None, cases: Sequence[Case]) -> Finding:
+        """``finding`` with the request of its row, the step at which it stands, and the line that edits the row.
 
-        ``logits``: the plugin's input that shows the defect, if it is known.
+        ``logits``: the plugin's input that shows the defect, if it is known; ``cases``: of the requests.
         """
         if "row" not in finding.where:
             return finding
         row = int(finding.where["row"])
-        if self.stances:
-            finding = replace(finding, where={**finding.where, "output tokens": str(self.stances[row].length)})
+        stance = self.stances[row]
+        case = "without the plugin's arguments" if stance.variant is None else cases[stance.variant % len(cases)].text
+        where = {**finding.where, "output tokens": str(stance.length), "request": case}
+        finding = replace(finding, where=where)
         if logits is None or finding.location:
             return finding
         with contextlib.suppress(Exception), NoteEdits(logits, row) as notes:  # a line is being looked for
@@ -230,7 +234,7 @@ def stand_after(subject: Subject, ops: Iterable[Op], steps: int = 3) -> Standing
     host = default_host(subject, subject.setup.max_num_seqs)
     driver = host.driver
     calls: list[tuple[Any, ...]] = []
-    latest: tuple[torch.Tensor, tuple[Any, ...], torch.Tensor] | None = None
+    latest: tuple[tuple[Any, ...], Observation] | None = None
 
     @contextmanager
     def spy(method: str, args: tuple[Any, ...]) -> Iterator[None]:
@@ -241,12 +245,17 @@ def stand_after(subject: Subject, ops: Iterable[Op], steps: int = 3) -> Standing
     with driver.watched(spy):
         for seen in host.run([*ops, Step(steps)]):
             if calls:
-                latest = (*calls.pop(), seen.after)
+                latest = calls.pop(), seen
     if latest is None:
         raise Skipped("the engine never calls apply for these requests")
+    (logits, context), seen = latest
+    stances = []
+    for row in seen.rows:
+        active = host.pool.requests[row.request]
+        length = max(row.position - active.request.prompt_len, 0)
+        stances.append(Stance(active.variant, active.logits_key, length))
     host.rewind()
-    logits, context, after = latest
-    return Standing(logits, _again(driver, context), after, driver)
+    return Standing(logits, _again(driver, context), seen.after, driver, tuple(stances))
 
 
 def _again(driver: Driver, context: tuple[Any, ...]) -> Apply:

@@ -64,11 +64,7 @@ class ContractCheck(Check):
                 note = self.judge(subject, standing.logits, noted)
             except Failed as failure:
                 shown = given[0] if given and self.method == "apply" else None
-                finding = standing.located(self.explained(subject, failure.finding), shown)
-                if "row" in finding.where and standing.stances:
-                    variant = standing.stances[int(finding.where["row"])].variant
-                    case = "without the plugin's arguments" if variant is None else subject.cases[variant].text
-                    finding = replace(finding, where={**finding.where, "request": case})
+                finding = standing.located(self.explained(subject, failure.finding), shown, subject.cases)
                 found = Failed(finding, advice=failure.advice)
                 if not found.advice:
                     raise found from None
