@@ -68,8 +68,8 @@ class LP501(LadderCheck):
 class LP503(Check):
     """A prompt may have no token ids.
 
-    With prompt embeddings ``prompt_token_ids`` is None. No method raises then, and the request's row stays valid.
-    Advice, because an engine admits them with `--enable-prompt-embeds` only.
+    With prompt embeddings ``prompt_token_ids`` is None. No method raises then, and the request's row stays valid, if it
+    is with a prompt. Advice, because an engine admits them with `--enable-prompt-embeds` only.
 
     Why: ``len(None)`` in ``update_state`` stops the engine for everyone. A share of a prompt whose length is taken as 0
     is NaN.
@@ -82,13 +82,22 @@ class LP503(Check):
     own_exceptions = EVERY_METHOD
 
     def run(self, subject: Subject) -> str | None:
+        try:
+            wrong = self._failure(subject, subject.model.prompt("a", 5, 0))
+        except calls.PluginError:
+            return None  # other checks tell what fails with a prompt
+        if wrong is None and (failure := self._failure(subject, None)):
+            raise failure
+        return None
+
+    def _failure(self, subject: Subject, prompt: list[int] | None) -> Failed | None:
         outputs = subject.model.begun("a", 0)
-        request = runtime.Request("a", subject.params(0), None, prompt_len=5, output_token_ids=outputs)
+        request = runtime.Request("a", subject.params(0), prompt, prompt_len=5, output_token_ids=outputs)
         driver = parts.drive(subject)
         for before, after in parts.alone(subject, driver, request, "a", 0, 3, new=True):
             if problem := invalid(before[0], after[0]):
                 what, token = problem
-                raise Failed(
+                return Failed(
                     f"the row of a request without prompt ids {what}",
                     {"output tokens": str(len(request.output_token_ids)), "token id": str(token)},
                     f"a valid row (the token had {float(before[0, token]):g})",
