@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from lpkit_conformance.instruments.author_lines import is_authors, location_in
+from lpkit_conformance.processes import supervise
 from lpkit_conformance.results import CheckResult, TargetResult
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.plan import Plan
@@ -263,6 +264,7 @@ def test_a_case_that_only_vllm_can_judge_is_judged_in_the_child() -> None:
 def test_progress_sees_every_check_and_modules_of_the_current_folder_do_not_replace_the_librarys(
     tmp_path, monkeypatch
 ) -> None:
+    monkeypatch.setattr(supervise, "subprocess", subprocess)  # not forked: the start is tested, too
     (tmp_path / "json.py").write_text("raise SystemExit('not this one')\n", encoding="utf-8")
     (tmp_path / "torch.py").write_text("raise SystemExit('nor this one')\n", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
