@@ -9,7 +9,7 @@ from zoo.lp202 import KeepsOptional
 from zoo.registry import defect
 
 
-@defect("LP801", "the same, but it shows from the second token on")
+@defect("LP801", "the same, but it shows from the second token on", also=("LP202",))
 class KeepsOptionalForLater(KeepsOptional):
     def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
         prompt = self.req_states.prompt_len.gpu[ctx.expanded_idx_mapping.long()]
