@@ -6,7 +6,8 @@ import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Final
+from itertools import pairwise
+from typing import Any, Final
 
 import torch
 
@@ -14,6 +15,7 @@ from lpkit_conformance.expectation.compare import Mismatch
 from lpkit_conformance.explanation.changes import (
     MakeHost,
     blank_slots,
+    changed,
     declaring_tokens,
     exchanged,
     filled_outside,
@@ -53,6 +55,7 @@ from lpkit_conformance.explanation.history import history_of
 from lpkit_conformance.explanation.own_objects import shared_object, with_own_objects
 from lpkit_conformance.explanation.row_values import SOLO, Apart
 from lpkit_conformance.explanation.scenes import Culprit
+from lpkit_conformance.explanation.state import attributes
 from lpkit_conformance.explanation.writes import Line, key_at
 from lpkit_conformance.hosts import Host, PluginError
 from lpkit_conformance.programs.generate import Arrive, Finish, Idle, Op, Program, Step, Swap
@@ -157,6 +160,10 @@ class Reproduction:
             return shared_object(self.make_host(self.subject, self.program.max_num_seqs), self.ops)
 
     @property
+    def culprit_name(self) -> str:
+        return self.culprit.name if self.culprit else ""
+
+    @property
     def by_slot(self) -> bool:
         """True if a value of another slot may be taken for that of the row, which keeps its slot."""
         return self.style == "raw" and self.interface == V2 and self.mixes and not self.hazards & CHANGES
@@ -232,6 +239,32 @@ def _run(case: Reproduction, make_host: MakeHost) -> Host:
         for _ in host.run(case.ops):
             pass
     return host
+
+
+def _replaced_twice(case: Reproduction) -> tuple[str, str]:
+    """Return the line and the name of an attribute that ``add_request`` sets to another object for each of two requests
+    of one step; empty if there is none, or the state at fault is known."""
+    replaced: list[set[str]] = [set()]
+
+    def change(host: Host) -> None:
+        call = host.driver.call
+
+        def call_and_compare(method: str, *args: Any) -> Any:
+            before = dict(attributes(host.processor))
+            result = call(method, *args)
+            if method == "add_request":
+                replaced.append({name for name, value in attributes(host.processor) if value is not before.get(name)})
+            return result
+
+        host.driver.call = call_and_compare  # type: ignore[method-assign]
+
+    if case.culprit or case.interface != V2:
+        return "", ""
+    _run(case, changed(case.make_host, change))
+    names = [f"self.{name}" for first, second in pairwise(replaced) for name in first & second]
+    history = history_of(*case.at, names[0]) if names else None
+    lines = [change.lines[0] for change in history.changes if change.method == "add_request"] if history else []
+    return (str(lines[-1]), names[0]) if lines else ("", "")
 
 
 def _evened(case: Reproduction) -> list[Reproduction]:
@@ -330,7 +363,8 @@ EXPERIMENTS: Final = (
         cause="prefill-as-prompt",
         applies=lambda case: case.style == "raw" and case.interface == V2 and "resume" in case.hazards,
         change=lambda case: [replace(case, make_host=hiding_outputs(case.make_host))],
-        blames=_reported,
+        blames=lambda case: (reading_line(case.subject.plugin.cls, "prefill_len")[0], case.culprit_name),
+        rules=True,
     ),
     Experiment(
         cause="size",
@@ -355,6 +389,8 @@ EXPERIMENTS: Final = (
         cause="one-newcomer",
         applies=lambda case: case.style == "raw" and (case.culprit or (case.apart and case.apart.state)),
         change=lambda case: case.doing(with_apart(case.ops, Arrive)),
+        blames=_replaced_twice,
+        rules=True,
     ),
     Experiment(
         cause="one-object",

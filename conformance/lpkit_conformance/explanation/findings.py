@@ -180,8 +180,11 @@ def catches(cls: type) -> bool:
 
 def reading_line(cls: type, attribute: str, but: str | None = "__init__") -> tuple[str, str]:
     """Return ``file:line`` of the first line that reads an attribute of an object, and what this line sets, or else
-    what it reads; empty if none does. ``but``: the method whose lines do not count."""
-    for file, part in _parts_of(cls):
+    what it reads; empty if no line of the class does, or else of its file. ``but``: the method whose lines do not count.
+    """
+    path = own_line(cls, "").rpartition(":")[0]
+    helpers = ((path, node) for node in ast.walk(syntax_of(path)) if isinstance(node, ast.FunctionDef))
+    for file, part in (*_parts_of(cls), *helpers):
         name = getattr(part, "name", "")
         for node in ast.walk(part) if name != but else ():
             if isinstance(node, ast.Attribute) and node.attr == attribute and isinstance(node.ctx, ast.Load):

@@ -87,6 +87,7 @@ class StateHistory:
         calls: numbers of the calls in which a change of the batch was reported, by step.
         file: of the class.
         moves: ``file:line`` where its ``update_state`` begins with the moves; empty if it is not known.
+        moved_by: by step, the last line that ran for the moves.
         follows: True if something else than the author's lines changes it, as the engine does its lists.
         per_callable: True if each request's callable has the state: entries are those of rows or slots.
         inherited: the code of the methods of the class's bases: what they do is asked for by the class's own.
@@ -103,6 +104,7 @@ class StateHistory:
     calls: dict[int, list[int]] = field(default_factory=dict)
     file: str = ""
     moves: str = ""
+    moved_by: dict[int, Line] = field(default_factory=dict)
     follows: bool = False
     per_callable: bool = False
     inherited: set[CodeType] = field(default_factory=set)
@@ -112,6 +114,11 @@ class StateHistory:
     def positions(self) -> dict[int, int]:
         """The request's row or slot, by step."""
         return {step: at for step, held in self.held.items() for at, name in held.items() if name == self.request}
+
+    @property
+    def first_move(self) -> int:
+        """The number of the line where the moves of an update begin; 0 if it is not known."""
+        return int(self.moves.rpartition(":")[2] or 0)
 
     @property
     def by_position(self) -> bool:
@@ -232,13 +239,19 @@ class StateHistory:
         left = [change for change in made if change.path[:1] == (there,)][there in added :]  # behind those of an Add
         stored = [change for change in made if change.path[:1] == (here,) and change.value is not None][here in added :]
         if left and not stored:
-            line = next((line for line in left[-1].lines if line.code not in self.inherited), left[-1].lines[0])
+            line = next((line for line in left[-1].lines if line.code not in self._helpers), left[-1].lines[0])
             key = "taken" if left[-1].value is None else "overwritten"
             reason = self._reason(key, line, **names, line=line.number)
             return reason._replace(fix="") if there in added else reason  # the order within an update is at fault
         if there in added and not left and not stored:
-            return self._reason("unstored", self.moves, **names)
+            return self._reason("unstored", self.moved_by.get(step, self.moves), **names)
         return None
+
+    @cached_property
+    def _helpers(self) -> set[CodeType]:
+        """The code of bases, and of functions that also write before the moves of an update."""
+        before = [change for change in self.changes if change.lines[-1].number < self.first_move]
+        return self.inherited | {line.code for change in before for line in change.lines[:-1]}
 
     def _counter(self) -> Reason | None:
         """Return the reason if each call of a method adds the same to a number."""
@@ -375,6 +388,8 @@ class _Follower:
             current: FrameType | None = frame if event == "line" else author_calling(frame)
             if event != "call" and current is not None:
                 lines = tuple(stack(current))
+            if event == "line" and method == "update_state" and lines[-1].number > history.first_move > 0:
+                history.moved_by[step] = lines[0]
 
         try:
             with watching(self.value, changed, note):

@@ -180,8 +180,9 @@ class Writes:
         return next((test for test in around if test in self._entered), None)
 
     def _passed_sources(self) -> Line | None:
-        """Return the same for an attribute that the last write of an earlier request's value had read."""
-        for attribute in re.findall(r"self\.(\w+)", self._former.text if self._former else ""):
+        """Return the same for an attribute that the last write of an earlier request's value had read, or its method."""
+        text = self._former.text + _source(self._former.code) if self._former else ""
+        for attribute in dict.fromkeys(re.findall(r"self\.(\w+)", text)):
             if not self._named.search(f".{attribute}"):
                 self._call(True, attribute)
                 if line := self._passed(self._entered):
@@ -206,6 +207,12 @@ class Writes:
             before = [line for line in ran if writes and line.number < writes[0].number and not self._moves]
             passed += [max(before, key=lambda line: line.number)] if before else ran[-1:] if writes else []
         return next(iter(passed or naming[::-1]), None)
+
+
+def _source(code: CodeType) -> str:
+    """Return the text of a function's lines."""
+    numbers = [number for _, _, number in code.co_lines() if number]
+    return "".join(linecache.getlines(code.co_filename)[code.co_firstlineno : max(numbers)])
 
 
 def inherited(cls: type) -> set[CodeType]:
