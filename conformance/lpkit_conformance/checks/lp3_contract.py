@@ -316,9 +316,10 @@ class LP305(ContractCheck):
                     row, token = (int(i) for i in wrong.nonzero()[0])
                     where = {"row": str(row), "token_id": str(token)}
                     summary = "a masked token was given a finite logit" + ", the only one of its row" * advised
-                    fix = advice.fix("forced", self.code) if advised else ""
+                    key = "revived" if bool(again(logits.clone())[row, token] == result[row, token]) else "mapped"
+                    fix = advice.fix("forced" if advised else "mapped", self.code) if advised or key == "mapped" else ""
                     got = f"{float(result[row, token]):g}"
-                    cause = advice.cause("revived", self.code)
+                    cause = advice.cause(key, self.code).format(value=got)
                     failed = Failed(summary, where, "-inf", got, cause=cause, fix=fix, advice=advised)
                     if not advised:
                         raise failed
@@ -373,7 +374,8 @@ class LP306(ContractCheck):
                     if beyond.numel():
                         words = {"name": name, "dtype": str(value.dtype), "value": f"{beyond.flatten()[0].item():g}"}
                         cause, fix = (table("held", self.code).format(**words) for table in (advice.cause, advice.fix))
-                        return replace(finding, cause=cause, fix=fix, state=name)
+                        made = findings.making_line(subject.plugin.cls, name)
+                        return replace(finding, cause=cause, fix=fix, state=name, location=made or finding.location)
         return finding
 
 

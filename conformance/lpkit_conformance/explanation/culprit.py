@@ -98,22 +98,24 @@ def advancing(cls: Any, standing: Standing) -> tuple[str, str, str]:
     variable that is not as in the call before. ``cls``: the plugin's class.
     """
 
-    def apply() -> torch.Tensor:
-        found: torch.Tensor = standing.again(standing.logits.clone())
-        return found
+    def apply(beside: bool = True) -> torch.Tensor:
+        if beside:
+            standing.again(standing.logits.flip(0).flip(1))  # other logits in between, as in LP303
+        applied: torch.Tensor = standing.again(standing.logits.clone())
+        return applied
 
     with contextlib.suppress(Exception):  # as above
         root = State.of(standing.driver.processor, list(owners(cls)))
         before = [(parts, name, copy.deepcopy(parts.get(name))) for parts, name in leaves(root)]
         before = [leaf for leaf in before if same(leaf[0].get(leaf[1]), leaf[2])]  # the others cannot be compared
-        first = apply().clone()
+        first = apply(beside=False).clone()
         if all(torch.equal(apply(), first) for _ in range(MOST_CALLS)):
             return "", "", ""
         changed = [leaf for leaf in before if not same(leaf[0].get(leaf[1]), leaf[2])]
         for kind in dict.fromkeys(_without_keys(name) for _, name, _ in changed):
             of_kind = [leaf for leaf in changed if _without_keys(leaf[1]) == kind]
             _set_back(of_kind)
-            if torch.equal(apply(), first):
+            if torch.equal(apply(beside=False), first):
                 _set_back(of_kind)
                 parts, name, _ = of_kind[0]
                 writes = Writes(cls, name, 0)
@@ -123,10 +125,10 @@ def advancing(cls: Any, standing: Standing) -> tuple[str, str, str]:
         trails = []
         for _ in range(2):
             with trail() as seen:
-                apply()
+                apply(beside=False)
             trails.append(seen)
         name, line = parting(*trails)
-        return "differs" if f"{name} = " in text_at(line) else "", name, line
+        return "advances" if name.startswith("self.") else "differs" if f"{name} = " in text_at(line) else "", name, line
     return "", "", ""
 
 

@@ -178,21 +178,32 @@ def catches(cls: type) -> bool:
     return any(isinstance(node, ast.Try) for _, part in _parts_of(cls) for node in ast.walk(part))
 
 
-def reading_line(cls: type, attribute: str, but: str | None = "__init__") -> tuple[str, str]:
+def reading_line(
+    cls: type, attribute: str, but: str | None = "__init__", context: type[ast.expr_context] = ast.Load
+) -> tuple[str, str]:
     """Return ``file:line`` of the first line that reads an attribute of an object, and what this line sets, or else
-    what it reads; empty if no line of the class does, or else of its file. ``but``: the method whose lines do not count.
+    what it reads; empty if no line of the class does, or else of its file.
+
+    Args:
+        but: the method whose lines do not count.
+        context: ``ast.Store`` for the line that sets the attribute.
     """
     path = own_line(cls, "").rpartition(":")[0]
     helpers = ((path, node) for node in ast.walk(syntax_of(path)) if isinstance(node, ast.FunctionDef))
     for file, part in (*_parts_of(cls), *helpers):
         name = getattr(part, "name", "")
         for node in ast.walk(part) if name != but else ():
-            if isinstance(node, ast.Attribute) and node.attr == attribute and isinstance(node.ctx, ast.Load):
+            if isinstance(node, ast.Attribute) and node.attr == attribute and isinstance(node.ctx, context):
                 line = f"{file}:{node.lineno}"
                 text = "".join(linecache.getlines(file))
                 returned = name and re.search(rf"^ *(\w+) = self\.{name}\(", text, re.MULTILINE)
                 return line, set_by(line) or (returned[1] if returned else attribute)
     return "", ""
+
+
+def making_line(cls: type, name: str) -> str:
+    """Return ``file:line`` of the first line that sets the attribute that is, or holds, what has this name; else empty."""
+    return reading_line(cls, re.sub(r"\[.*", "", name).rpartition(".")[2], None, ast.Store)[0]
 
 
 def made_anew(cls: type, name: str) -> bool:

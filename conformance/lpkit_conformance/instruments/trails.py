@@ -88,15 +88,22 @@ def parting(here: list[Seen], there: list[Seen]) -> tuple[str, str]:
     if parted is None:
         return "", ""
     one, other = pairs[parted]
+    kept = [name for name in one.values if name.startswith("self.") and one.values[name] != other.values.get(name)]
+    if parted == 0 and kept:
+        places = dict.fromkeys(f"{line.file}:{line.line}" for line in here if kept[0] in text_of(line))
+        return kept[0], next((place for place in places if changed_by(place).startswith(kept[0])), [*places, ""][0])
     ran_before = [pair for pair in pairs[:parted] if pair[0].frame == one.frame] or pairs[max(parted - 1, 0) : parted]
     returned = "return" in one.values and one.line == other.line
     line, others = (one, other) if returned or not ran_before else ran_before[-1]
-    text = linecache.getline(line.file, line.line)
-    names = [name for name, value in line.given.items() if others.given.get(name) != value and name in text]
+    names = [name for name, value in line.given.items() if others.given.get(name) != value and name in text_of(line)]
     if names:
         return names[0], definition(line.file, names[0]) or f"{line.file}:{line.line}"
     place = f"{line.file}:{line.line}"
     return "" if returned else set_by(place), place
+
+
+def text_of(line: Seen) -> str:
+    return linecache.getline(line.file, line.line)
 
 
 def branching(here: list[Seen], there: list[Seen]) -> str:
