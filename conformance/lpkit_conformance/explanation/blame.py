@@ -25,7 +25,7 @@ def blamed(case: Reproduction, passes: Callable[[Reproduction], bool]) -> Findin
     line, state = proven.blames(case) if proven else ("", "")
     apart, causes = case.apart, list[str]()
     if proven and proven.rules and proven.cause and line:
-        culprit = apart = None
+        culprit, apart = None if state else culprit, None
     key = sign = ""
     if apart and proven and proven.cause in advice.SIGNS:
         sign = advice.sign(proven.cause, apart.line)

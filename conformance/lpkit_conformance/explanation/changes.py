@@ -152,6 +152,24 @@ def with_rows_mapped(make_host: MakeHost) -> MakeHost:
     return changed(make_host, change)
 
 
+def with_longer_texts(make_host: MakeHost) -> MakeHost:
+    """Return the same host of V2, whose ``total_len.gpu`` is larger by one in ``apply``."""
+
+    def change(host: V2Host) -> None:
+        apply_to, lengths = host.driver.apply_to, host.driver.slots.total_len.gpu
+
+        def apply_longer(before: torch.Tensor, ctx: LogitsContext) -> torch.Tensor:
+            lengths.add_(1)
+            try:
+                return apply_to(before, ctx)
+            finally:
+                lengths.sub_(1)
+
+        host.driver.apply_to = apply_longer  # type: ignore[method-assign]
+
+    return changed(make_host, change)
+
+
 def blank_slots(make_host: MakeHost) -> MakeHost:
     """Return the same host of V2, on which ``add_request`` finds no token ids of an earlier request."""
 

@@ -173,7 +173,8 @@ def _plain(node: ast.Name | ast.Attribute, frame: FrameType) -> str:
         value = frame.f_locals.get(node.id, ...)
     else:
         owner = frame.f_locals.get(node.value.id) if isinstance(node.value, ast.Name) else None
-        value = getattr(owner, "__dict__", {}).get(node.attr, ...)
+        fields = (*getattr(owner, "__dict__", ()), *getattr(owner, "_fields", ()), *getattr(owner, "__slots__", ()))
+        value = getattr(owner, node.attr, ...) if node.attr in fields else ...
     return reprlib.repr(value) if type(value) in (int, float, str, bool, list, tuple, type(None)) else ""
 
 

@@ -32,6 +32,7 @@ from lpkit_conformance.explanation.changes import (
     with_equal_lengths,
     with_equal_totals,
     with_first_lists,
+    with_longer_texts,
     with_one_character,
     with_own_parameters,
     with_rows_mapped,
@@ -52,7 +53,7 @@ from lpkit_conformance.explanation.findings import (
 )
 from lpkit_conformance.explanation.hazards import CHANGES, Hazard, hazards
 from lpkit_conformance.explanation.history import history_of
-from lpkit_conformance.explanation.own_objects import shared_object, with_own_objects
+from lpkit_conformance.explanation.own_objects import shared_object, shared_variable, with_own_objects
 from lpkit_conformance.explanation.row_values import SOLO, Apart
 from lpkit_conformance.explanation.scenes import Culprit
 from lpkit_conformance.explanation.state import attributes
@@ -149,7 +150,8 @@ class Reproduction:
         fields = {op.request: cases[(op.variant or 0) % len(cases)].fields for op in users}
         given = {name: {**own, **(own.get("extra_args") or {}), "extra_args": 0} for name, own in fields.items()}
         own = given.pop(self.request, {})
-        return [name for name in own if any(other.get(name) != own[name] for other in given.values())]
+        names = dict.fromkeys(name for fields in (own, *given.values()) for name in fields)
+        return [name for name in names if any(other.get(name) != own.get(name) for other in given.values())]
 
     @cached_property
     def shared(self) -> str:
@@ -158,10 +160,6 @@ class Reproduction:
             return ""
         with self.subject.as_imported():
             return shared_object(self.make_host(self.subject, self.program.max_num_seqs), self.ops)
-
-    @property
-    def culprit_name(self) -> str:
-        return self.culprit.name if self.culprit else ""
 
     @property
     def by_slot(self) -> bool:
@@ -187,7 +185,7 @@ class Experiment:
         change: the failure with one thing changed in its subject, host or operations. All of these runs must pass, and
             there must be one. None: nothing needs to be run.
         blames: ``file:line`` at fault, unless other state is, and the name of the state; empty where it tells none.
-        rules: True if this is the line, whatever wrote the state, and if it has a cause, the state, too.
+        rules: True if this is the line, whatever wrote the state, and if ``blames`` names one, the state, too.
         alone: True if the row of the solo run is the wrong one: the finding's sides change, and no state is at fault.
     """
 
@@ -239,6 +237,12 @@ def _run(case: Reproduction, make_host: MakeHost) -> Host:
         for _ in host.run(case.ops):
             pass
     return host
+
+
+def _late(case: Reproduction) -> str:
+    """Return ``file:line`` of the functions that share the variable at fault; empty if they do not."""
+    name = case.culprit.name if case.culprit else ""
+    return shared_variable(_run(case, case.make_host), name) if name.isidentifier() else ""
 
 
 def _replaced_twice(case: Reproduction) -> tuple[str, str]:
@@ -363,7 +367,7 @@ EXPERIMENTS: Final = (
         cause="prefill-as-prompt",
         applies=lambda case: case.style == "raw" and case.interface == V2 and "resume" in case.hazards,
         change=lambda case: [replace(case, make_host=hiding_outputs(case.make_host))],
-        blames=lambda case: (reading_line(case.subject.plugin.cls, "prefill_len")[0], case.culprit_name),
+        blames=lambda case: (reading_line(case.subject.plugin.cls, "prefill_len")[0], ""),
         rules=True,
     ),
     Experiment(
@@ -386,6 +390,12 @@ EXPERIMENTS: Final = (
         change=_evened,
     ),
     Experiment(
+        cause="late",
+        applies=lambda case: case.culprit and _late(case),
+        blames=lambda case: (_late(case), ""),
+        rules=True,
+    ),
+    Experiment(
         cause="one-newcomer",
         applies=lambda case: case.style == "raw" and (case.culprit or (case.apart and case.apart.state)),
         change=lambda case: case.doing(with_apart(case.ops, Arrive)),
@@ -399,6 +409,8 @@ EXPERIMENTS: Final = (
             replace(each, make_host=with_own_objects(case.make_host))
             for each in case.doing(with_apart(case.ops, Arrive) or case.ops)
         ],
+        blames=lambda case: (reading_line(case.subject.plugin.cls, case.shared.removeprefix("self."))[0], ""),
+        rules=True,
     ),
     Experiment(
         cause="histories",
@@ -467,6 +479,15 @@ EXPERIMENTS: Final = (
         applies=lambda case: case.style == "raw" and case.interface == V2 and "drafts" in case.hazards,
         change=lambda case: [replace(case, make_host=with_rows_mapped(case.make_host))],
         blames=lambda case: reading_line(case.subject.plugin.cls, "idx_mapping"),
+        rules=True,
+    ),
+    Experiment(
+        cause="one-length",
+        applies=lambda case: (
+            case.style == "raw" and "drafts" in case.hazards and _differs(case, with_longer_texts(case.make_host))
+        ),
+        change=lambda case: case.doing(without_drafts(case.ops)),
+        blames=lambda case: reading_line(case.subject.plugin.cls, "total_len"),
         rules=True,
     ),
     Experiment(

@@ -55,13 +55,13 @@ def fix_for(held: set[Hazard], meant: Hazard | None, readers: Sequence[str]) -> 
     return fix(meant if meant in held else next(name for name in get_args(Hazard) if name in held), *readers)
 
 
-def fix_for_exception(ops: Sequence[Op], held: set[Hazard], meant: Hazard | None, method: str) -> str:
-    """Return the fix for an exception of a method, by the least that it needs."""
+def fix_for_exception(ops: Sequence[Op], held: set[Hazard], meant: Hazard | None, method: str, odd: bool) -> str:
+    """Return the fix for an exception of a method, by the least that it needs; ``odd``: it needs odd arguments."""
     arrivals = [op for op in ops if isinstance(op, Arrive)]
     if all(op.variant is None for op in arrivals):
         return fix("stranger", "entry")
     if len(arrivals) == 1 and sum(op.count for op in ops if isinstance(op, Step)) == 1 and held == {"alone"}:
-        return fix("first" if method == "apply" else "admitted", "entry")
+        return fix("first" if method == "apply" and not odd else "admitted", "entry")
     return fix_for(held, meant, ("raised",))
 
 

@@ -44,6 +44,22 @@ def shared_object(host: Host, ops: Sequence[Op]) -> str:
     return next(iter([*named, *(type(part).__name__ for part in shared)]), "")
 
 
+def shared_variable(host: Host, name: str) -> str:
+    """Return ``file:line`` of functions that two requests' entries are, and that share this variable; else empty.
+
+    ``host``: one that has run.
+    """
+    met: set[int] = set()
+    for entries, key in _entries(host):
+        function = entries[key]
+        if isinstance(function, FunctionType) and name in (names := function.__code__.co_freevars):
+            cell = id((function.__closure__ or ())[names.index(name)])
+            if cell in met:
+                return f"{function.__code__.co_filename}:{function.__code__.co_firstlineno}"
+            met.add(cell)
+    return ""
+
+
 def with_own_objects(make_host: MakeHost) -> MakeHost:
     """Return the same host, which puts a copy in the place of each entry as soon as the plugin has stored it."""
 

@@ -233,12 +233,16 @@ def _fix(subject: Subject, small: Program, finding: Finding, trouble: Trouble, h
     held -= {
         name for name, ops in without(small.ops).items() if _alike(trouble, _outcome(subject, small, default_host, ops))
     }
-    unread = finding.exception and not finding.state
-    return (
-        fix_for_exception(small.ops, held, hazard, finding.where["method"])
-        if unread
-        else fix_for(held, hazard, readers)
-    )
+    if not finding.exception or finding.state:
+        return fix_for(held, hazard, readers)
+    given = range(1 + len(subject.setup.others))
+    odd = any(_outcome(subject, small, default_host, _using(number, small.ops)) is None for number in given)
+    return fix_for_exception(small.ops, held, hazard, finding.where["method"], odd)
+
+
+def _using(variant: int, ops: Sequence[Op]) -> list[Op]:
+    """Return the operations with the arguments of one case for all requests that use the plugin."""
+    return [replace(op, variant=None if op.variant is None else variant) if isinstance(op, Arrive) else op for op in ops]
 
 
 def scenario_of(subject: Subject, program: Program, make_host: MakeHost) -> dict[str, Any]:
