@@ -30,6 +30,7 @@ SIGNS: Final[Groups] = {
     "padding": WIDTHS,
     "histories": WIDTHS,
     "size": {"size-max": r"\bmax_num"},
+    "portable": {"first-slots": r"\.all\[:"},
     "swap": {"views": r"(\S+)\[(.+?)\], \1\[(.+?)\] = \1\[\3\], \1\[\2\]"},
     "LP105": {"popped": r"\.pop(item)?\(|\bdel\b"},
     "LP303": {

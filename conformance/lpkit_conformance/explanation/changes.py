@@ -311,6 +311,11 @@ def exchanged(ops: Sequence[Op], request: str, at: int) -> list[Op]:
     return [other if op == own else own if op == other else op for op in ops]
 
 
+def with_first(ops: Sequence[Op], request: str) -> list[Op]:
+    """Return the operations with the arrival of ``request`` before all others."""
+    return sorted(ops, key=lambda op: not (isinstance(op, Arrive) and op.request == request))
+
+
 def with_equal_lengths(subject: Subject, request: str, ops: Sequence[Op]) -> tuple[Subject, list[Op]]:
     """Return the same requests, whose lists are cut, or repeated, to the lengths of those of ``request``.
 

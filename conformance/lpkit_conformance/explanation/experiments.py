@@ -12,6 +12,7 @@ from typing import Any, Final
 import torch
 
 from lpkit_conformance.expectation.compare import Mismatch
+from lpkit_conformance.explanation import advice
 from lpkit_conformance.explanation.changes import (
     MakeHost,
     blank_slots,
@@ -31,6 +32,7 @@ from lpkit_conformance.explanation.changes import (
     with_equal_arguments,
     with_equal_lengths,
     with_equal_totals,
+    with_first,
     with_first_lists,
     with_longer_texts,
     with_one_character,
@@ -162,6 +164,11 @@ class Reproduction:
             return shared_object(self.make_host(self.subject, self.program.max_num_seqs), self.ops)
 
     @property
+    def number(self) -> str:
+        """The number of a row or slot that the first line with another value reads; empty if it has no usual name."""
+        return number_read(self.apart.line) if self.apart else ""
+
+    @property
     def by_slot(self) -> bool:
         """True if a value of another slot may be taken for that of the row, which keeps its slot."""
         return self.style == "raw" and self.interface == V2 and self.mixes and not self.hazards & CHANGES
@@ -277,6 +284,10 @@ def _evened(case: Reproduction) -> list[Reproduction]:
     return [replace(each, subject=subject) for each in case.doing(ops)]
 
 
+def _arrival(case: Reproduction) -> list[Arrive]:
+    return [op for op in case.ops if isinstance(op, Arrive) and op.request == case.request]
+
+
 def _others(case: Reproduction) -> list[Reproduction]:
     """Return the same with equal arguments, and for the only other request as it is and in another order."""
     others = [op.request for op in users_at_once(case.ops) if op.request != case.request]
@@ -297,6 +308,12 @@ EXPERIMENTS: Final = (
         rules=True,
         applies=lambda case: case.style == "portable" and read_by_row(case.subject.plugin.cls)[0],
         blames=lambda case: read_by_row(case.subject.plugin.cls),
+    ),
+    Experiment(
+        cause="first-slots",
+        applies=lambda case: case.style == "portable" and case.apart and advice.sign("portable", case.apart.line),
+        blames=lambda case: (case.apart.line, case.apart.source) if case.apart else ("", ""),
+        rules=True,
     ),
     Experiment(
         cause="copied-list",
@@ -463,10 +480,10 @@ EXPERIMENTS: Final = (
         applies=lambda case: not case.culprit and case.mixes and not case.hazards & CHANGES,
         change=lambda case: [
             first
-            for op in users_at_once(case.ops)
-            for first in case.judging(op.request, exchanged(case.ops, op.request, 0) or case.ops)
+            for op in users_at_once(case.ops) or _arrival(case) * bool(case.number)
+            for first in case.judging(op.request, with_first(case.ops, op.request))
         ],
-        blames=lambda case: ("", number_read(case.apart.line) if case.apart else ""),
+        blames=lambda case: ("", case.number),
     ),
     Experiment(
         cause="same-object",
