@@ -51,15 +51,17 @@ def leaving(
         after = shared(method, args) if before else {}
         for name, value in before.items():
             if not _same(value, after[name]):
+                changed = changed_by(str(followed.last or ""))
+                cause = advice.cause("engine-data").format(name=name, variable=f" (`{changed}`)" if changed else "")
                 raise Failed(
                     report.format(method=method, name=name),
                     {"method": method},
                     _shown(value, after[name]),
                     _shown(after[name], value),
-                    cause=advice.cause("engine-data").format(name=name),
+                    cause=cause,
                     fix=fix.format(name=name),
                     location=str(followed.last or "") or method_location(subject.plugin.cls, method),
-                    state=changed_by(str(followed.last or "")),
+                    state=changed,
                 )
 
     return watch

@@ -218,14 +218,14 @@ class LP113(Check):
 
 def _declined(subject: Subject, kind: str, error: BaseException, fix: str = "") -> Failed:
     raised = f"{type(error).__name__}: {error}"[:300]
-    cause, known, _ = exceptions.read(type(error).__name__, str(error))
+    cause, known, _ = exceptions.read(type(error).__name__, str(error), error)
     fix = fix or (advice.fix("too large", LP113.code) if isinstance(error, OverflowError) else "")
     return Failed(
         f"{kind} is declined because of an exception ({raised})",
         {"request": kind},
         "admitted, or declined without an exception",
         raised,
-        cause=cause or "lpkit logs the exception and serves the request without the plugin",
+        cause="; ".join(filter(None, (cause, advice.cause("logged", LP113.code)))),
         fix=fix or known,
         location=author_lines.location_of(error)
         or _column(subject, str(error))

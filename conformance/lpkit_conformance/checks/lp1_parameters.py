@@ -239,7 +239,9 @@ class LP105(Check):
         now = dict(params.extra_args or {})
         changed = [key for key in now if key not in before or now[key] != before[key]]
         name = f"`extra_args[{changed[0]!r}]`" if changed else "`extra_args`"
-        cause = advice.cause(popped, self.code) if popped else advice.cause("engine-data").format(name=name)
+        cause = (
+            advice.cause(popped, self.code) if popped else advice.cause("engine-data").format(name=name, variable="")
+        )
         return Failed(
             "the plugin changed the request's SamplingParams" + "".join(f", with {name}" for name in where.values()),
             where,

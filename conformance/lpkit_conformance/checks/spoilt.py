@@ -28,13 +28,22 @@ def with_nan(finding: Finding, notes: NoteEdits, masked: bool) -> Finding:
     cause = " and ".join(f"`{name}` is {value:g}" for name, value in values.items())
     file, _, line = notes.spoilt.rpartition(":")
     reduced = REDUCTION.findall(linecache.getline(file, int(line or 0)))
+    before = _reduced_before(file, int(line or 0), reduced[0].rpartition(".")[0]) if len(reduced) == 1 else []
     if name and math.isinf(values[name]) and sizes[name] < max(sizes.values()):
         reduced = [name]
     if not masked or len(reduced) != 1:
         return replace(finding, cause=cause, state=name)
-    (name,) = reduced
-    reason, fix = (text("reduced", "LP306").format(name=name) for text in (advice.cause, advice.fix))
+    names, (name,) = "` and `".join(dict.fromkeys([*before, *reduced])), reduced
+    reason, fix = (text("reduced", "LP306").format(name=names) for text in (advice.cause, advice.fix))
     return replace(finding, cause="; ".join(filter(None, (cause, reason))), fix=fix, state=name)
+
+
+def _reduced_before(file: str, number: int, operand: str) -> list[str]:
+    """Return calls that reduce the same in the lines of a function before the line ``number``."""
+    functions = [node for node in ast.walk(syntax_of(file)) if isinstance(node, ast.FunctionDef)]
+    first = max((node.lineno for node in functions if node.lineno <= number <= (node.end_lineno or 0)), default=number)
+    calls = REDUCTION.findall("".join(linecache.getlines(file)[first - 1 : number - 1]))
+    return [call for call in calls if call.startswith(f"{operand}.")]
 
 
 def emptied(notes: NoteEdits, vocab_size: int) -> tuple[str, str]:

@@ -128,7 +128,11 @@ def advancing(cls: Any, standing: Standing) -> tuple[str, str, str]:
                 apply(beside=False)
             trails.append(seen)
         name, line = parting(*trails)
-        return "advances" if name.startswith("self.") else "differs" if f"{name} = " in text_at(line) else "", name, line
+        return (
+            "advances" if name.startswith("self.") else "differs" if f"{name} = " in text_at(line) else "",
+            name,
+            line,
+        )
     return "", "", ""
 
 

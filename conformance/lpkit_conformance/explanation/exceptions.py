@@ -56,7 +56,10 @@ def read(kind: str, text: str, error: BaseException | None = None) -> tuple[str,
         kind = "missing attribute"
     if kind == "None" and values.endswith(" is None"):
         kind = "this None"
-    causes = "" if kind == "prompt first" else values, CAUSES["exception"].get(kind, "").format(index=index, size=size)
+    causes = (
+        "" if kind in ("prompt first", "OverflowError") else values,
+        CAUSES["exception"].get(kind, "").format(index=index, size=size),
+    )
     return "; ".join(filter(None, causes)), FIXES["exception"].get(kind, ""), line
 
 

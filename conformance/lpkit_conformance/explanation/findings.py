@@ -202,7 +202,7 @@ def reading_line(
 
 
 def making_line(cls: type, name: str) -> str:
-    """Return ``file:line`` of the first line that sets the attribute that is, or holds, what has this name; else empty."""
+    """Return ``file:line`` of the first line that sets the attribute of this name, or its container; else empty."""
     return reading_line(cls, re.sub(r"\[.*", "", name).rpartition(".")[2], None, ast.Store)[0]
 
 

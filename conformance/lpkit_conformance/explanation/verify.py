@@ -242,7 +242,9 @@ def _fix(subject: Subject, small: Program, finding: Finding, trouble: Trouble, h
 
 def _using(variant: int, ops: Sequence[Op]) -> list[Op]:
     """Return the operations with the arguments of one case for all requests that use the plugin."""
-    return [replace(op, variant=None if op.variant is None else variant) if isinstance(op, Arrive) else op for op in ops]
+    return [
+        replace(op, variant=None if op.variant is None else variant) if isinstance(op, Arrive) else op for op in ops
+    ]
 
 
 def scenario_of(subject: Subject, program: Program, make_host: MakeHost) -> dict[str, Any]:

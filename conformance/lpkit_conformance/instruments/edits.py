@@ -58,6 +58,7 @@ class NoteEdits(Watch):  # type: ignore[no-untyped-call]
         self.edited = self.wrote = self.computed = self.spoilt = ""
         self.spoilt_by: dict[str, tuple[float, int]] = {}
         self.values: dict[str, Any] = {}
+        self._latest: dict[str, Any] = {}
 
     @property
     def line(self) -> str:
@@ -67,6 +68,7 @@ class NoteEdits(Watch):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         line = author_line()
         self.computed = line or self.computed
+        self._latest = variables(next(author_frames(), None)) or self._latest
         writes = func._schema.is_mutable and any(
             isinstance(item, torch.Tensor) and item.untyped_storage().data_ptr() == self._storage
             for item in tree_leaves((args, kwargs or {}))
@@ -81,7 +83,7 @@ class NoteEdits(Watch):  # type: ignore[no-untyped-call]
         if writes:
             self.wrote = line or self.wrote
             if before is not None and not torch.equal(before, self._logits[self._row]):
-                self.edited, self.values = line or self.edited, variables(next(author_frames(), None)) or self.values
+                self.edited, self.values = line or self.edited, self._latest
         return result
 
 
