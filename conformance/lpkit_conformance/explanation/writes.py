@@ -180,7 +180,7 @@ class Writes:
         return next((test for test in around if test in self._entered), None)
 
     def _passed_sources(self) -> Line | None:
-        """Return the same for an attribute that the last write of an earlier request's value, or its method, had read."""
+        """Return the same for an attribute that the last write of an earlier request's value, or its method, read."""
         text = self._former.text + _source(self._former.code) if self._former else ""
         for attribute in dict.fromkeys(re.findall(r"self\.(\w+)", text)):
             if not self._named.search(f".{attribute}"):

@@ -210,10 +210,10 @@ class OneListForAll(Simple):
         self.words: list[int] = []
 
     def make(self, amount: float, params: Any) -> Edit:
-        words = self.words
+        words = self.words  # at fault
 
         def rule(output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
-            words.extend(output_ids[-1:])  # at fault
+            words.extend(output_ids[-1:])
             logits[sorted({*words})] += amount
             return logits
 
