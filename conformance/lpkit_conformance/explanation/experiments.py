@@ -254,7 +254,7 @@ def _late(case: Reproduction) -> str:
 
 def _replaced_twice(case: Reproduction) -> tuple[str, str]:
     """Return the line and the name of an attribute that ``add_request`` sets to another object for each of two requests
-    of one step; empty if there is none, or the state at fault is known."""
+    of one step; empty if there is none. The name is empty if the attribute is known to be at fault."""
     replaced: list[set[str]] = [set()]
 
     def change(host: Host) -> None:
@@ -269,13 +269,14 @@ def _replaced_twice(case: Reproduction) -> tuple[str, str]:
 
         host.driver.call = call_and_compare  # type: ignore[method-assign]
 
-    if case.culprit or case.interface != V2:
+    if case.interface != V2:
         return "", ""
     _run(case, changed(case.make_host, change))
     names = [f"self.{name}" for first, second in pairwise(replaced) for name in first & second]
     history = history_of(*case.at, names[0]) if names else None
     lines = [change.lines[0] for change in history.changes if change.method == "add_request"] if history else []
-    return (str(lines[-1]), names[0]) if lines else ("", "")
+    known = case.culprit and case.culprit.name == names[0] if names else False
+    return (str(lines[-1]), "" if known else names[0]) if lines else ("", "")
 
 
 def _evened(case: Reproduction) -> list[Reproduction]:

@@ -211,6 +211,8 @@ class Scene:
         other = replace(self, point=found.reported).search()
         if other is None or _base(other) == _base(found):
             return None
+        if found.name.isidentifier() and other.name.endswith("]"):
+            return None  # the function that has the variable
         return replace(other, holder=found.holder if other.value == found.value else "")
 
     def _below(self, path: Path) -> Culprit | None:

@@ -15,6 +15,8 @@ import torch
 from lpkit import v1, v2
 from lpkit_conformance.testing import compute_check
 from zoo.bases import Boost, Dense, Simple
+from zoo.correct.v1 import V1Base
+from zoo.correct.v2 import V2Base
 
 UNKNOWN = torch.tensor([math.nan])
 """A table that stays as it is, although NaN is not equal to itself."""
@@ -307,9 +309,142 @@ def counted(ids: list[int], logits: torch.Tensor, *, amount: float, seen: Any = 
     return logits
 
 
+class BindsLate(V1Base):
+    def update_state(self, batch_update: v1.BatchUpdate | None) -> None:
+        for row, params, _, _ in () if batch_update is None else batch_update.added:
+            self.rows.pop(row, None)
+            if self.read(params) is None:
+                continue
+            bias = self.read(params)
+
+            def raised(logits: torch.Tensor) -> torch.Tensor:  # at fault
+                return logits + bias
+
+            self.rows[row] = raised
+        if batch_update is not None:
+            v1.process_dict_updates(self.rows, v1.BatchUpdate(batch_update.batch_size, [], [], []), self.enter)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, raised in self.rows.items():
+            logits[row, 5] = raised(logits[row, 5])
+        return logits
+
+
+class KeepsOneWrite(Boost):
+    def __init__(self, vllm_config: Any, req_states: v2.LogitsProcRequestState) -> None:
+        super().__init__(vllm_config, req_states)
+        self.write: Any = None
+
+    def add_request(self, req_idx: int, params: Any) -> bool:
+        bias = self.read(params)
+        self.write = req_idx, bias or 0.0  # at fault
+        return bias is not None
+
+    def apply_staged_writes(self) -> None:
+        write, self.write = self.write, None
+        if write is not None:
+            self.on_device[write[0]] = write[1]
+
+
+class StagesUsers(Boost):
+    def __init__(self, vllm_config: Any, req_states: v2.LogitsProcRequestState) -> None:
+        super().__init__(vllm_config, req_states)
+        self.staged: dict[int, float] = {}
+
+    def add_request(self, req_idx: int, params: Any) -> bool:
+        if self.read(params) is None:
+            return False  # at fault
+        self.staged[req_idx] = self.read(params)
+        return True
+
+    def apply_staged_writes(self) -> None:
+        for slot, bias in self.staged.items():
+            self.on_device[slot] = bias
+        self.staged.clear()
+
+
+class OneLength(Boost):
+    def __init__(self, vllm_config: Any, req_states: v2.LogitsProcRequestState) -> None:
+        super().__init__(vllm_config, req_states)
+        self.states = req_states
+
+    def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
+        length = self.states.total_len.gpu[ctx.expanded_idx_mapping.long()]  # at fault
+        return logits.scatter_add_(1, (3 + length % 12).long().unsqueeze(1), self.per_row(ctx).unsqueeze(1))
+
+
+class FirstSlots(Dense):
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        return logits + self.amount.all[: rows.n].unsqueeze(1)  # at fault
+
+
+class ByRowNumber(Dense):
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        share = self.amount[rows] + rows.index  # at fault
+        return torch.where(logits > 9, logits + share.unsqueeze(1), logits)
+
+
+class SeenAtTheTop(Simple):
+    def make(self, amount: float, params: Any) -> Edit:
+        return _Once(amount)
+
+
+class _Once:
+    def __init__(self, amount: float) -> None:
+        self.amount, self.met = amount, False
+
+    def __call__(self, output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
+        if not self.met:
+            logits[5] += 4 * self.amount
+            if int(logits.argmax()) == 5:
+                self.met = True  # at fault
+        return logits
+
+
+class CountsInAColumn(Dense):
+    count = lpkit.column(torch.int64)
+
+    def admit(self, request: lpkit.Request) -> bool:
+        self.amount[request.slot] = request.params.amount
+        return True
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        early = (self.count[rows] < 3).unsqueeze(1)
+        self.count.all.index_add_(0, rows.slots, torch.ones_like(rows.slots))  # at fault
+        return torch.where(early, logits + self.amount[rows].unsqueeze(1), logits)
+
+
+class ListsByToken(Simple):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.lists: dict[int, float] = {}
+
+    def make(self, amount: float, params: Any) -> Edit:
+        def rule(output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
+            logits[5] += self.of(output_ids[-1] if output_ids else 0, amount)
+            return logits
+
+        return rule
+
+    def of(self, token: int, amount: float) -> float:
+        kept = self.lists.get(token)  # at fault
+        if kept is None:
+            kept = self.lists[token] = 2 * amount
+        return kept
+
+
 @pytest.mark.parametrize(
     ("cls", "code", "state", "cause"),
     [
+        (BindsLate, "LP201", "bias", "`bias` is"),
+        (KeepsOneWrite, "LP201", "self.write", "the row is right if requests enter in steps of their own"),
+        (StagesUsers, "LP202", "self.on_device[7]", "`self.on_device[7]` is 1.5"),
+        (OneLength, "LP804", "length", "the row depends on `total_len`"),
+        (FirstSlots, "LP201", "self.amount.all", "`self.amount.all` has a value for each slot"),
+        (ByRowNumber, "LP201", "rows.index", "`share` is the first value of the row"),
+        (SeenAtTheTop, "LP303", "self.met", "`apply` changes `self.met`"),
+        (CountsInAColumn, "LP303", "self.count", "`apply` changes `self.count`"),
+        (ListsByToken, "LP201", "self.lists", "the line asks `self.lists`"),
         (BestOfTheBatch, "LP201", "", "`best` is the first value of the row"),
         (KeepsByContent, "LP201", "", "`best` is the first value of the row"),
         (PadsWithZero, "LP201", "", "beside a longer row, the line makes ids of the padding"),
@@ -338,10 +473,9 @@ def counted(ids: list[int], logits: torch.Tensor, *, amount: float, seen: Any = 
 )
 def test_a_finding_names_the_line_and_the_state_at_fault(cls: type, code: str, state: str, cause: str) -> None:
     amount: Any = [4, 6, 9] if cls is PadsWithZero else 1.5
-    key = (
-        "dense_amount" if issubclass(cls, lpkit.LogitsProcessor) else "bias" if issubclass(cls, Boost) else "ad_amount"
-    )
-    host = "v2" if issubclass(cls, Boost) else "v1"
+    raw = issubclass(cls, V1Base | V2Base)
+    key = "dense_amount" if issubclass(cls, lpkit.LogitsProcessor) else "bias" if raw else "ad_amount"
+    host = "v2" if issubclass(cls, V2Base | FirstSlots) else "v1"
     finding = compute_check(code, cls, host=host, case={"extra_args": {key: amount}}).finding
     assert finding is not None
     assert (finding.state, finding.cause[: len(cause)]) == (state, cause)
