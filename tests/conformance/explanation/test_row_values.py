@@ -318,7 +318,7 @@ class BindsLate(V1Base):
             bias = self.read(params)
 
             def raised(logits: torch.Tensor) -> torch.Tensor:  # at fault
-                return logits + bias
+                return logits + bias  # noqa: B023
 
             self.rows[row] = raised
         if batch_update is not None:
