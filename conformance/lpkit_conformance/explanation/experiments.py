@@ -334,7 +334,8 @@ EXPERIMENTS: Final = (
         cause="placeholders",
         applies=lambda case: case.style == "adapter",
         change=lambda case: [replace(case, subject=subject) for subject in declaring_tokens(case.subject)],
-        blames=lambda case: (declaration(case.subject.plugin.cls, "history"), ""),
+        blames=lambda case: (declaration(case.subject.plugin.cls, "history"), "history"),
+        rules=True,
     ),
     Experiment(
         cause="same-callable",

@@ -182,15 +182,17 @@ def reading_line(
     cls: type, attribute: str, but: str | None = "__init__", context: type[ast.expr_context] = ast.Load
 ) -> tuple[str, str]:
     """Return ``file:line`` of the first line that reads an attribute of an object, and what this line sets, or else
-    what it reads; empty if no line of the class does, or else of its file.
+    what it reads; empty if no line of the class does, or else of a helper of its file that it names.
 
     Args:
         but: the method whose lines do not count.
         context: ``ast.Store`` for the line that sets the attribute.
     """
-    path = own_line(cls, "").rpartition(":")[0]
-    helpers = ((path, node) for node in ast.walk(syntax_of(path)) if isinstance(node, ast.FunctionDef))
-    for file, part in (*_parts_of(cls), *helpers):
+    parts, path = [*_parts_of(cls)], own_line(cls, "").rpartition(":")[0]
+    named = {node.id for _, part in parts for node in ast.walk(part) if isinstance(node, ast.Name)}
+    helpers = [node for node in syntax_of(path).body if getattr(node, "name", "") in named]
+    functions = [node for helper in helpers for node in ast.walk(helper) if isinstance(node, ast.FunctionDef)]
+    for file, part in (*parts, *((path, node) for node in functions)):
         name = getattr(part, "name", "")
         for node in ast.walk(part) if name != but else ():
             if isinstance(node, ast.Attribute) and node.attr == attribute and isinstance(node.ctx, context):

@@ -234,7 +234,8 @@ class StateHistory:
             writes = {line for change in self.changes for line in change.lines}
             tests = [test for line in writes for test in branches(line.code, line.number) if str(test) == blamed]
             test = tests[0].text.strip().rstrip(":") if tests else ""
-            return self._reason("skipped" if tests else "unmoved", None, **names, test=test)
+            line = None if tests else self.moved_by.get(step)
+            return self._reason("skipped" if tests else "unmoved", line, **names, test=test)
         added = self.added.get(step, {})
         left = [change for change in made if change.path[:1] == (there,)][there in added :]  # behind those of an Add
         stored = [change for change in made if change.path[:1] == (here,) and change.value is not None][here in added :]
@@ -250,7 +251,7 @@ class StateHistory:
     @cached_property
     def _helpers(self) -> set[CodeType]:
         """The code of bases, and of functions that also write before the moves of an update."""
-        before = [change for change in self.changes if change.lines[-1].number < self.first_move]
+        before = [change for change in self.changes if _updating(change.lines).number < self.first_move]
         return self.inherited | {line.code for change in before for line in change.lines[:-1]}
 
     def _counter(self) -> Reason | None:
@@ -388,7 +389,7 @@ class _Follower:
             current: FrameType | None = frame if event == "line" else author_calling(frame)
             if event != "call" and current is not None:
                 lines = tuple(stack(current))
-            if event == "line" and method == "update_state" and lines[-1].number > history.first_move > 0:
+            if event == "line" and method == "update_state" and _updating(lines).number > history.first_move > 0:
                 history.moved_by[step] = lines[0]
 
         try:
@@ -396,6 +397,11 @@ class _Follower:
                 yield
         finally:
             self._last = parts_of(self.value())
+
+
+def _updating(lines: Sequence[Line]) -> Line:
+    """Return the line of the class's own ``update_state``, of lines that called each other."""
+    return next((line for line in reversed(lines) if line.code.co_name == "update_state"), lines[-1])
 
 
 def _changed(before: Parts, now: Parts) -> list[Keys]:

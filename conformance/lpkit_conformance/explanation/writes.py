@@ -64,6 +64,8 @@ class Writes:
         self.reported: Line | None = None
         self.first: Line | None = None
         self.last: Line | None = None
+        self._of_entry = "]." in name
+        self._kept: Line | None = None
         self._entered: list[Line] = []
         self._at: tuple[Line, ...] = ()
         self._written_at: tuple[Line, ...] = ()
@@ -94,7 +96,7 @@ class Writes:
         return None
 
     def _wrote(self) -> Line | None:
-        return self._stored_unchanged() or self.last or self._omission()
+        return self._stored_unchanged() or self._kept or self.last or self._omission()
 
     @contextlib.contextmanager
     def around(self, method: str, args: tuple[Any, ...], value: Callable[[], Any]) -> Iterator[None]:
@@ -109,6 +111,7 @@ class Writes:
             if self.ran is not None:
                 wrote = self.ran if self._named.search(self.ran.text) else self._stored or self.ran
                 self.first, self.last, self._written_at = self.first or wrote, wrote, self._at
+                self._kept = None
                 self._stored = self._stored if kept is MISSING else None  # the value in its place was stored already
 
         def note(frame: FrameType, event: str) -> None:
@@ -122,6 +125,8 @@ class Writes:
                 if reports and self._named.search(line.text):
                     self.reported, reports = line, False
                 self._stored = line if self._stores_itself(line) else self._stored
+                stores = self._of_entry and method != "apply" and self._stores_itself(line)
+                self._kept = line if stores else self._kept
                 if entering:
                     self._entered.append(line)
             elif event == "return" and (caller := author_calling(frame)):
