@@ -245,7 +245,8 @@ class StateHistory:
             reason = self._reason(key, line, **names, line=line.number)
             return reason._replace(fix="") if there in added else reason  # the order within an update is at fault
         if there in added and not left and not stored:
-            return self._reason("unstored", self.moved_by.get(step, self.moves), **names)
+            ordered = blamed == self.moves  # an experiment has shown that the order within the update is at fault
+            return self._reason("unstored", self.moves if ordered else self.moved_by.get(step, self.moves), **names)
         return None
 
     @cached_property
