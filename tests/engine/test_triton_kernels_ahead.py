@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from kernels_ahead import CAPABILITIES, Kernel, compiled, kernels
+from kernels_ahead import CAPABILITIES, Kernel, compiled, edits, kernels
 
 THREADS = 512
 """At once on a multiprocessor: with 8 to 16 logits each, 16 KiB at least are in flight, what an H100's memory takes."""
@@ -55,6 +55,13 @@ def test_penalties_are_rounded_as_by_separate_operations(capability: int) -> Non
     # Both divide with such instructions; the two subtractions of a product use them only where they may.
     ours, others = compiled(separate, capability), compiled(together, capability)
     assert others.fused == ours.fused + 2 * max(1, block // (32 * warps))
+
+
+@pytest.mark.parametrize("capability", CAPABILITIES[:2])  # a B200's instruction of two numbers has another name
+def test_an_authors_own_edit_is_rounded_as_by_separate_operations(capability: int) -> None:
+    separate = named(f"_by_text {edits()['Rounds'][0].name}")
+    together = replace(separate, options=(("num_warps", dict(separate.options)["num_warps"]),))
+    assert compiled(together, capability).fused > compiled(separate, capability).fused
 
 
 @pytest.mark.parametrize("capability", CAPABILITIES)

@@ -10,6 +10,7 @@ import pytest
 import torch
 from lpkit import kernels
 from lpkit.columns.memory import Arena
+from lpkit.kernels import recording
 from lpkit.kernels.launching import LaunchPlan
 from lpkit.portable import by_slot
 from lpkit.portable.by_slot import BySlot
@@ -71,6 +72,11 @@ def admission_is_not_sent(patch: pytest.MonkeyPatch) -> None:
             own.all.copy_(before)
 
     patch.setattr(Arena, "_send", send_others)
+
+
+def columns_have_one_number(patch: pytest.MonkeyPatch) -> None:
+    """An author's own edit reads another column."""
+    patch.setattr(recording, "memory_of", lambda column: ())
 
 
 DEFECTS = [

@@ -18,8 +18,9 @@ from lpkit import kernels
 from lpkit.columns.memory import Arena
 from lpkit.history.reading import History
 from lpkit.history.rows import HistoryUse, Rows, SparseLogits
+from lpkit.kernels.elementwise import evaluate
 from lpkit.kernels.launching import launch
-from lpkit.kernels.recording import BY_SLOT, SlotHistories
+from lpkit.kernels.recording import BY_SLOT, OWN_EDIT, OfSlots, SlotHistories
 from lpkit.portable.by_slot import CHOICE
 from lpkit.portable.rules import steps
 from lpkit.rules.when import CONDITION, Conditional
@@ -55,6 +56,9 @@ def functions() -> ModuleType:
     """The functions by slot; ``Entries`` are the slots of a batch's rows, and the column that says who is admitted."""
     found = ModuleType("by_slot")
     vars(found).update({name: partial(_launched, _Kernel(name)) for name in (*BY_SLOT, *steps(), CHOICE)})
+    vars(found)[OWN_EDIT] = lambda logits, edit, *columns, entries: _launched(
+        _Kernel(OWN_EDIT, edit.form), logits, *columns, entries=entries
+    )
     vars(found).update(Entries=_Entries, suits=lambda logits: logits.dtype == torch.float32)
     return found
 
@@ -79,10 +83,11 @@ def _launched(kernel: _Kernel, logits: torch.Tensor, *columns: Any, entries: _En
 
 
 class _Kernel:
-    """Stands for the kernels of a function by slot."""
+    """Stands for the kernels of a function by slot. ``form``: of an author's own edit."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, form: tuple[Any, ...] = ()) -> None:
         self.__name__ = name
+        self._form = form
 
     def __getitem__(self, grid: Any) -> Any:
         return self._run
@@ -101,15 +106,29 @@ class _Kernel:
             values = [column if column is None else column[here] for column in columns]
             logits[index] = getattr(kernels, self.__name__)(edited, *values)
             return
-        step, kinds, sparse = steps()[self.__name__]
         rows = _seen(SlotHistories(*given[:texts], **sizes), index, here) if texts else None
+        every = _rows(torch.arange(len(here)), here)
+        if self._form:
+            self._edit(SparseLogits(edited, every), rows, [column[here] for column in columns])
+            logits[index] = edited
+            return
+        step, kinds, sparse = steps()[self.__name__]
         values = []
         for column, (dtype, ndim) in zip(columns, kinds, strict=True):
             found = column if dtype == torch.uint8 or not ndim else column[here]  # the first are shared
             values.append(found if ndim == 2 else found.squeeze(1))
-        every = _rows(torch.arange(len(here)), here)
         step(SparseLogits(edited, every) if sparse else edited, rows, *values)
         logits[index] = edited
+
+    def _edit(self, logits: SparseLogits, rows: Rows | None, columns: Sequence[torch.Tensor]) -> None:
+        def leaf(name: str, *parts: Any) -> Any:
+            if name == OfSlots.kind:
+                _, dims, number = parts
+                return columns[number].squeeze(1) if dims == (1, False) else columns[number]
+            return logits[evaluate(parts[1], leaf)] if name == "read" else getattr(rows, name)
+
+        for _, ids, values in self._form:
+            logits[evaluate(ids, leaf)] = evaluate(values, leaf)
 
 
 def _acting(rows: Rows, columns: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -33,9 +33,9 @@ which a GPU computes, so that one operation is all that its allowed tokens take 
 repeats is *hot* and the instructions: single *warm* and *cold* times are up to twice what they are in other runs.
 `make host-cost` with the option `--page` writes this.
 
-"README: MinP" and "an edit of its own" (`logits[ids] = logits[ids] * factor`) are plain torch. They are not recorded
-and not made one kernel: each step runs their Python, and launches their operations one by one. Their vocabulary has 16
-tokens, so that the time is the host's.
+"README: MinP" and "an edit of its own" (`logits[ids] = logits[ids] * factor`) are plain torch. A `process` of plain
+torch is not recorded: each step runs its Python, and launches its operations one by one. An elementwise `edit` is one
+kernel. Their vocabulary has 16 tokens, so that the time is the host's.
 """
 
 

@@ -90,7 +90,7 @@ PLAIN: dict[str, tuple[type, dict[str, Any]]] = {
     "README: MinP": (_readme(), {"min_p": 0.1}),
     "an edit of its own": (Multiplies, {"ids": [3, 7], "factor": 2.0}),
 }
-"""Classes of plain torch, and what a request asks of them. They are not recorded."""
+"""Classes of plain torch, and what a request asks of them: a ``process`` and an ``edit``, of which one is recorded."""
 
 FEW = 16
 """Tokens of a vocabulary on which operations of torch take no time."""

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from lpkit.kernels.elementwise import NotRecordableError, own_edit
+
 BY_SLOT = {
     "dynamic_temperature_": torch.float32,
     "keep_ids_": torch.int64,
@@ -33,14 +35,12 @@ class SlotRule(NamedTuple):
     Attributes:
         function: its name.
         reads: number of the column, among those that the function takes, for each time that the step reads one.
-        alike: True if all columns need the same width.
-        pairs: most pairs of a token and an output token in a row; None: the step reads no history.
+        pairs: most pairs of a token and an output token in a row.
     """
 
     function: str
     reads: tuple[int, ...]
-    alike: bool = False
-    pairs: int | None = 2**63
+    pairs: int = 2**63
 
 
 class SlotHistories(NamedTuple):
@@ -68,11 +68,20 @@ class SlotHistories(NamedTuple):
     kind: int = 0
 
 
-class NotRecordableError(Exception):
-    """A step does more than kernels can do by slot."""
+OWN_EDIT = "edit_ids_"
+"""Function that does what an author's own ``edit`` does, by its text."""
+
+MOST_OPERATIONS = 500  # of a step: longer ones take the general way
+
+_METHODS = frozenset({"abs", "at", "contains", "gather", "masked_fill", "maximum", "minimum", "unsqueeze", "where"})
 
 
-_METHODS = frozenset({"at", "clamp", "contains", "gather", "masked_fill", "maximum", "minimum", "unsqueeze", "where"})
+def _operator(name: str, *more: Any) -> Any:
+    return lambda *given: Computed(name, *given, *more)
+
+
+def _reflected(name: str) -> Any:
+    return lambda one, other: Computed(name, other, one)
 
 
 class StandIn:
@@ -93,7 +102,31 @@ class StandIn:
     def _refuse(self, *_: Any) -> Any:
         raise NotRecordableError("it looks at the values of a tensor")
 
-    __bool__ = __len__ = __iter__ = __eq__ = __ne__ = _refuse
+    __bool__ = __len__ = __iter__ = _refuse
+    __abs__, __neg__ = _operator("abs"), _operator("mul", -1)
+    __add__, __sub__, __mul__, __truediv__ = map(_operator, ("add", "sub", "mul", "div"))
+    __radd__, __rsub__, __rmul__ = map(_reflected, ("add", "sub", "mul"))
+    __lt__, __le__, __gt__, __ge__ = map(_operator, ("lt", "le", "gt", "ge"))
+    __eq__, __ne__, __and__, __or__ = map(_operator, ("eq", "ne", "and_", "or_"))
+
+    def __getitem__(self, part: Any) -> Any:
+        if part == (slice(None), None):
+            return self.unsqueeze(1)
+        if part not in ((slice(None), slice(1, None)), (slice(None), slice(None, -1))):
+            raise NotRecordableError("it reads a part of a tensor")
+        return Computed("later" if part[1].start else "earlier", self)
+
+    def clamp(self, min: float | None = None, max: float | None = None) -> Any:
+        least = self if min is None else Computed("at_least", self, min)
+        return least if max is None else Computed("at_most", least, max)
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, given: Any = (), options: Any = None) -> Any:
+        """Record a function of torch as the method of its name."""
+        first, *others = given
+        if function is torch.where:
+            return Computed("where", others[0], first, others[1])
+        return getattr(first, function.__name__)(*others, **(options or {}))
 
 
 class OfSlots(StandIn):
@@ -118,10 +151,6 @@ class Shared(OfSlots):
     kind = "a tensor"
 
 
-def _operator(name: str) -> Any:
-    return lambda one, other: Computed(name, one, other)
-
-
 class Computed(StandIn):
     """Stands for what an operation results in.
 
@@ -131,16 +160,13 @@ class Computed(StandIn):
 
     def __init__(self, *form: Any) -> None:
         self.form = form
+        self.operations: int = 1 + sum(item.operations for item in form if isinstance(item, Computed))
+        if self.operations > MOST_OPERATIONS:
+            raise NotRecordableError(f"it computes more than {MOST_OPERATIONS} operations")
 
     @property
     def dtype(self) -> torch.dtype:
         return torch.float32 if self.form[0] == "read" else torch.int64
-
-    __add__, __sub__, __mul__, __truediv__, __and__ = map(_operator, ("add", "sub", "mul", "div", "and"))
-    __lt__, __gt__, __ge__, __ne__ = map(_operator, ("lt", "gt", "ge", "ne"))
-
-    def __getitem__(self, part: Any) -> Computed:
-        return Computed("part", self, str(part))
 
 
 class Kernels:
@@ -166,7 +192,7 @@ class StandInRows:
     """
 
     def __init__(self, history: str, temperature: torch.Tensor) -> None:
-        self.temperature = OfSlots(temperature.unsqueeze(1))
+        self.temperature = OfSlots(temperature, unsqueezed=True)
         if history == "tokens":
             self.tokens, self.is_output = Computed("tokens"), Computed("is_output")
         if history != "none":
@@ -204,6 +230,7 @@ class Recorder(StandIn):
 
     def calls(self, rules: Mapping[Any, SlotRule]) -> tuple[list[tuple[str, tuple[Any, ...]]], SlotRule | None]:
         """Return names and columns of the functions that do the same by slot, and the rule if one function does all.
+        Before the columns of an author's own edit comes its text.
 
         Raises:
             NotRecordableError: no functions do.
@@ -215,9 +242,10 @@ class Recorder(StandIn):
             for number, column in zip(rule.reads, found, strict=True):
                 if memory_of(columns.setdefault(number, column)) != memory_of(column):
                     raise NotRecordableError("it reads different columns in place of one")
-            if rule.alike and len({column.shape for column in columns.values()}) > 1:
-                raise NotRecordableError("its columns have different widths")
             return [(rule.function, tuple(columns[number] for number in sorted(columns)))], rule
+        if all(name == "write" for name, *_ in self.made):
+            form, found = form_of(tuple(self.made), numbered=True)
+            return [(OWN_EDIT, (own_edit(form, found), *found))], SlotRule(OWN_EDIT, ())
         calls = []
         for name, *values in self.made:
             known = name in BY_SLOT and {*map(type, values)} <= {OfSlots, type(None)}
@@ -243,9 +271,11 @@ def memory_of(column: torch.Tensor | None) -> tuple[Any, ...]:
     return column.untyped_storage()._cdata, column.storage_offset(), column.shape, column.stride()
 
 
-def form_of(value: Any) -> tuple[Any, list[torch.Tensor]]:
-    """Return a comparable form of what was computed, and its columns in order, as often as it reads them."""
+def form_of(value: Any, numbered: bool = False) -> tuple[Any, list[torch.Tensor]]:
+    """Return a comparable form of what was computed, and its columns in order, as often as it reads them; ``numbered``:
+    once, with their numbers in the form."""
     found: list[torch.Tensor] = []
+    numbers: dict[tuple[Any, ...], int] = {}
 
     def form(value: Any) -> Any:
         if isinstance(value, Computed):
@@ -253,8 +283,11 @@ def form_of(value: Any) -> tuple[Any, list[torch.Tensor]]:
         if isinstance(value, tuple):
             return tuple(map(form, value))
         if isinstance(value, OfSlots):
-            found.append(value.column)
-            return value.kind, value.dtype, value.dims
+            number = numbers.setdefault(memory_of(value.column), len(found)) if numbered else len(found)
+            if number == len(found):
+                found.append(value.column)
+            leaf = value.kind, value.dtype, value.dims
+            return (*leaf, number) if numbered else leaf
         return value
 
     return form(value), found

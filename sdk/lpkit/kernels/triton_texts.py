@@ -6,7 +6,9 @@ between its operations.
 
 from __future__ import annotations
 
+import linecache
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -14,6 +16,7 @@ import triton
 import triton.language as tl
 
 from lpkit.kernels import hashes
+from lpkit.kernels.elementwise import MOST_COLUMNS, OwnEdit
 from lpkit.kernels.launching import launch
 from lpkit.kernels.recording import HASHES, SlotHistories
 from lpkit.kernels.triton_few import LISTED, WARPS, mask_ids_
@@ -25,7 +28,6 @@ from lpkit.kernels.triton_tournament import tournament_
 
 COMPARED = 64  # tokens that a program counts, and compares with at a time
 RIVALS = 32  # tokens whose matches a program compares, and compares with at a time
-COLUMNS = 5  # most columns that a rule reads
 AT_ONCE = 16  # tokens of a context that are hashed at a time
 
 # Of the hashes of :mod:`lpkit.kernels.hashes`, which have the same bits here.
@@ -296,70 +298,25 @@ def _context(at, text, columns, logits, found, sizes, DRAFTS: tl.constexpr, BLOC
     tl.store(found + row, hashed)
 
 
-@triton.jit
-def _cited_at(text, start, end, others, k, vocab, DRAFTS: tl.constexpr, BLOCK: tl.constexpr):
-    """Return (places, tokens of a prompt, and behind its end others, True for those of the vocabulary)."""
-    place = start + tl.arange(0, BLOCK)
-    token = text_at(text, place, place < end, -1, DRAFTS).to(tl.int64)
-    other = tl.load(others + place - end, mask=(place >= end) & (place < end + k), other=-1)
-    token = tl.where(place < end, token, other)
-    return place, token, (token >= 0) & (token < vocab)
-
-
-@triton.jit
-def _add_to(text, end, others, k, values, step, logits, found, vocab, DRAFTS: tl.constexpr, BLOCK: tl.constexpr):
-    """Add values to the logits of a prompt's tokens and of others; ``step``: 0 if they get the same one."""
-    for start in range(0, end + k, BLOCK):
-        place, token, real = _cited_at(text, start, end, others, k, vocab, DRAFTS, BLOCK)
-        value = tl.load(logits + token, mask=real, other=0.0) + tl.load(values + place * step, mask=real, other=0.0)
-        tl.store(found + place, value, mask=real)
-    tl.debug_barrier()  # read all before writing: an id may occur twice
-    for start in range(0, end + k, BLOCK):
-        place, token, real = _cited_at(text, start, end, others, k, vocab, DRAFTS, BLOCK)
-        tl.store(logits + token, tl.load(found + place, mask=real, other=0.0), mask=real)
-
-
-@triton.jit
-def _add(at, text, columns, logits, found, sizes, DRAFTS: tl.constexpr, BLOCK: tl.constexpr):
-    """Add a row's values to the logits of its ids."""
-    row, slot, edited, _, _ = at
-    ids, values, _, _, _ = columns
-    if edited:
-        found += row * ids[2]
-        _add_to(text, 0, _of(ids, slot), ids[2], _of(values, slot), 1, logits, found, sizes[1], DRAFTS, BLOCK)
-
-
-@triton.jit
-def _cite(at, text, columns, logits, found, sizes, DRAFTS: tl.constexpr, BLOCK: tl.constexpr):
-    """Add to the logits of a prompt's tokens and of others, and again to those of tokens that follow the row's last
-    token in the prompt."""
-    row, slot, edited, prompt, total = at
-    boosts, others, next_boosts, _, _ = columns
-    width, vocab, _ = sizes
-    if edited:
-        end = tl.minimum(prompt, total)
-        found += row * (width + others[2])
-        boost = _of(boosts, slot)
-        _add_to(text, end, _of(others, slot), others[2], boost, 0, logits, found, vocab, DRAFTS, BLOCK)
-        tl.debug_barrier()  # the second values replace the first ones
-        last = text_at(text, total - 1, total > 0, -1, DRAFTS)
-        boost = tl.load(_of(next_boosts, slot))
-        for start in range(0, end, BLOCK):
-            place = start + tl.arange(0, BLOCK)
-            inside = (place > 0) & (place < end)
-            inside &= text_at(text, place - 1, inside, -1, DRAFTS) == last
-            token = text_at(text, place, inside, -1, DRAFTS)
-            inside &= (token >= 0) & (token < vocab)
-            tl.store(logits + token, tl.load(found + place, mask=inside, other=0.0) + boost, mask=inside)
-
-
-def add_to_ids_(logits: torch.Tensor, *columns: torch.Tensor, entries: Entries) -> torch.Tensor:
-    """Add the columns' values to the logits of the columns' ids, ``[slots + 1, k]`` each; no text is read."""
-    ids, slots = columns[0], entries.slots
-    found = torch.empty(logits.shape[0] * ids.shape[1], 1, dtype=torch.float32, device=logits.device)
-    entries = entries._replace(texts=SlotHistories(ids, ids, slots, slots, slots, 0, 0))
-    _over(_add, logits, entries, columns, found, LISTED)
+def edit_ids_(logits: torch.Tensor, edit: OwnEdit, *columns: torch.Tensor, entries: Entries) -> torch.Tensor:
+    """Edit by an author's own operations."""
+    if entries.texts is None:
+        first, slots = columns[0], entries.slots
+        entries = entries._replace(texts=SlotHistories(first, slots, slots, slots, slots, 0, 0))
+    room = len(edit.form) * (entries.texts.width + sum(item.shape[1] for item in columns))
+    found = torch.empty(logits.shape[0] * room, 1, dtype=torch.float32, device=logits.device)
+    _over(_compiled(edit), logits, entries, columns, found, LISTED, enable_fp_fusion=False)
     return logits
+
+
+@cache
+def _compiled(edit: OwnEdit) -> Any:
+    """Return the function of an edit. Its text has the names of a table and numbers, and nothing of the author's."""
+    file = f"<lpkit {edit.name}>"
+    linecache.cache[file] = len(edit.source), None, edit.source.splitlines(True), file  # where Triton reads it
+    scope = {**globals()}
+    exec(compile(edit.source, file, "exec"), scope)
+    return scope[edit.name]
 
 
 def penalize_(logits: torch.Tensor, *columns: torch.Tensor, entries: Entries) -> torch.Tensor:
@@ -409,14 +366,6 @@ def end_thinking_(logits: torch.Tensor, *columns: torch.Tensor, entries: Entries
     return keep_ids_(logits, _over(_thought, logits, entries, columns))
 
 
-def cite_prompt_(logits: torch.Tensor, *columns: torch.Tensor, entries: Entries) -> torch.Tensor:
-    """Add a boost to the logits of a prompt's tokens and of a list, and another to those that may follow next."""
-    ids = logits.shape[0] * (entries.texts.width + columns[1].shape[1])
-    found = torch.empty(ids, 1, dtype=torch.float32, device=logits.device)  # one column: one program for a row
-    _over(_cite, logits, entries, columns, found, LISTED)
-    return logits
-
-
 def hold_tournament_(logits: torch.Tensor, *columns: torch.Tensor, entries: Entries) -> torch.Tensor:
     """Hold a tournament in rows whose output ends with tokens that it did not have before."""
     seeds = _over(_context, logits, entries, columns[:4])
@@ -464,7 +413,7 @@ def _over(
     (rows, vocab), texts = logits.shape, entries.texts
     if found is None:
         found = torch.empty(rows, 1, dtype=torch.int64, device=logits.device)
-    columns = (*columns, *(entries.own,) * (COLUMNS - len(columns)))
+    columns = (*columns, *(entries.own,) * (MOST_COLUMNS - len(columns)))
     strides = (logits.stride(0), entries.step, texts.held.stride(0), *(item.stride(0) for item in columns))
     sizes = (*(item.shape[-1] for item in columns), texts.width, vocab, entries.size - 1)
     given = (logits, entries.slots, entries.own, *texts[:5], *columns, found, *strides, *sizes)

@@ -2,8 +2,9 @@
 
 ``process`` or ``edit`` is called once with stand-ins for the processor, the logits and the rows, and again when columns
 move, or when the step asks if a column is used and the answer has changed. If it only calls functions of
-:data:`lpkit.kernels.recording.BY_SLOT` with columns, or computes what one of :mod:`lpkit.portable.rules` does, each
-step repeats these calls, and the kernels find each row's values by its slot.
+:data:`lpkit.kernels.recording.BY_SLOT` with columns, computes what one of :mod:`lpkit.portable.rules` does, or edits
+elementwise (:mod:`lpkit.kernels.elementwise`), each step repeats these calls, and the kernels find each row's values by
+its slot.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import dis
 import inspect
 from collections.abc import Iterator, Sequence
 from functools import cache, cached_property
+from itertools import pairwise
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -21,11 +23,13 @@ from lpkit import kernels
 from lpkit.columns.column import Column
 from lpkit.columns.token_set import TokenSetColumn
 from lpkit.history.phrases import PhrasesColumn
+from lpkit.kernels.elementwise import NotRecordableError
 from lpkit.kernels.launching import LaunchPlan, place, recorded
-from lpkit.kernels.recording import NotRecordableError, OfSlots, Recorder, Shared, SlotHistories, StandInRows, memory_of
+from lpkit.kernels.recording import OfSlots, Recorder, Shared, SlotHistories, StandInRows, memory_of
 from lpkit.portable.rules import rules
 
-_MODULES = frozenset({"lpkit", "lpkit.kernels", "lpkit.rng", "lpkit.sequences", "math"})
+_MODULES = frozenset({"lpkit", "lpkit.kernels", "lpkit.rng", "lpkit.sequences", "math", "torch"})
+_OF_TORCH = frozenset({"abs", "clamp", "maximum", "minimum", "where"})
 _BUILTINS = frozenset({"abs", "bool", "float", "int", "len", "max", "min", "range", "tuple", "zip"})
 # Read from the code, since a call with stand-ins takes one path of it, and the source may not be there. What is stored
 # in an item is a local, or a stand-in, which refuses it or records it.
@@ -61,7 +65,7 @@ class BySlot:
         self._kernels = {name: function for module in modules for name, function in vars(module).items()}
         self.reason = ""
         self._version = -1
-        self._calls: list[tuple[str, tuple[torch.Tensor | None, ...]]] = []
+        self._calls: list[tuple[str, tuple[Any, ...]]] = []
         self._pairs: int | None = None
         self.reads_texts = False
         self._read: list[tuple[Any, str]] = []  # columns, and what of them the step depends on
@@ -166,7 +170,7 @@ class BySlot:
             if name == CHOICE:
                 entries = entries._replace(slots=made)
 
-    def _record(self) -> list[tuple[str, tuple[torch.Tensor | None, ...]]]:
+    def _record(self) -> list[tuple[str, tuple[Any, ...]]]:
         recorder, sparse = Recorder(), self._owner._sparse
         rule, condition = self._owner._condition or (self._owner, ())
         step = rule.edit if sparse else rule.process
@@ -183,7 +187,7 @@ class BySlot:
             known = isinstance(error, NotRecordableError)
             self.reason = str(error) if known else f"it does what cannot be recorded ({error})"
             return []
-        self.reason, self._pairs = "", None if found is None else found.pairs
+        self.reason, self._pairs = "", None if found is None or rule.history == "none" else found.pairs
         self.reads_texts = self._pairs is not None or bool(condition)
         if condition:
             chosen_by = (self._admission.columns[name].all for name in condition)
@@ -271,13 +275,20 @@ def _check(function: Any) -> None:
     if not all(isinstance(value, bool | int | float | str | None) for value in defaults):
         raise NotRecordableError("it has a default that it could change")
     for code in _codes(function.__code__):
-        for instruction in dis.get_instructions(code):
+        for instruction, following in pairwise(dis.get_instructions(code)):
+            name = instruction.argval
             if instruction.opname.startswith(_EFFECTS):
                 raise NotRecordableError(f"it could have an effect ({instruction.opname})")
             if instruction.opname in ("PUSH_EXC_INFO", "SETUP_FINALLY"):  # it could catch the stand-ins' refusal
                 raise NotRecordableError("it handles exceptions")
-            if instruction.opname == "LOAD_GLOBAL" and not _constant(function, instruction.argval):
-                raise NotRecordableError(f"it uses {instruction.argval}")
+            in_place = instruction.opname.startswith("INPLACE_") or instruction.argrepr.endswith("=")
+            if in_place and following.opname.startswith("STORE_"):  # what is no item may have another name
+                raise NotRecordableError("it changes a variable in place")
+            if instruction.opname == "LOAD_GLOBAL":
+                if function.__globals__.get(name) is torch and following.argval not in _OF_TORCH:
+                    raise NotRecordableError(f"it uses torch.{following.argval}")
+                if not _constant(function, name):
+                    raise NotRecordableError(f"it uses {name}")
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:

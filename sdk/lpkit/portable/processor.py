@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     ParamsT = TypeVar("ParamsT", default=Any)  # so that ``lpkit.Request`` works without a parameter
 else:
     ParamsT = typing.TypeVar("ParamsT")
+
+logger = logging.getLogger("lpkit")
 
 
 @dataclass(slots=True)
@@ -97,7 +100,11 @@ class LogitsProcessor(PortableProcessor):
             modules.append(fused.prepare_few(self.device))
         if None not in modules:
             self._by_slot = BySlot(self, modules)
-            self._by_slot.rehearse(self._v2 is not None)
+            try:
+                self._by_slot.rehearse(self._v2 is not None)
+            except Exception:
+                logger.exception("%s: each step runs its Python: its kernel does not compile", type(self).__qualname__)
+                self._by_slot = None
 
     @classmethod
     def validate_params(cls, sampling_params: SamplingParams) -> None:

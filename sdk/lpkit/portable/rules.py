@@ -70,27 +70,11 @@ def _in_set(masks: Any, set_of: Any, ids: Any) -> Any:
     return masks.contains(set_of, ids) if isinstance(masks, OfSlots) else in_set(masks, set_of, ids)
 
 
-@_rule(LONGS, FLOATS, alike=True, pairs=None)
-def add_to_ids(logits: Any, rows: Any, ids: Any, values: Any) -> None:
-    logits[ids] = logits[ids] + values
-
-
 @_rule(FLOAT, FLOAT, FLOAT, pairs=MOST_COMPARED**2)
 def penalize(logits: Any, rows: Any, repetition: Any, presence: Any, frequency: Any) -> None:
     values, count = logits[rows.tokens], sequences.counts(rows.tokens, rows.is_output)
     values = (values / repetition.unsqueeze(1)).where(values > 0, values * repetition.unsqueeze(1))
     logits[rows.tokens] = values - count * frequency.unsqueeze(1) - (count > 0) * presence.unsqueeze(1)
-
-
-@_rule(FLOAT, LONGS, FLOAT)
-def cite_prompt(logits: Any, rows: Any, boost: Any, also: Any, next_boost: Any) -> None:
-    prompt = rows.tokens.masked_fill(rows.is_output, -1)
-    cited, others = logits[prompt] + boost.unsqueeze(1), logits[also] + boost.unsqueeze(1)
-    logits[prompt] = cited
-    logits[also] = others
-    last = rows.tokens.gather(1, (rows.total_len - 1).clamp(0).unsqueeze(1))
-    following = prompt[:, 1:].masked_fill(prompt[:, :-1] != last, -1)
-    logits[following] = cited[:, 1:] + next_boost.unsqueeze(1)
 
 
 @_rule(LONG, LONG)
@@ -133,12 +117,12 @@ def force_sequence(logits: Any, rows: Any, due: Any, last: Any) -> None:
     kernels.keep_ids_(logits, _at(due, rows.output_len.minimum(last).unsqueeze(1)))
 
 
-@_rule(LONG, FLOAT, FLOATS, FLOAT, LONGS)
+@_rule(LONG, FLOAT, FLOAT, FLOAT, LONGS)
 def exclude_sometimes(
     logits: Any, rows: Any, seed: Any, probability: Any, temperature: Any, log_threshold: Any, keep: Any
 ) -> None:
     heads = rng.uniform(seed, rows.total_len) < probability
-    kernels.exclude_top_choices_(logits, temperature, log_threshold.unsqueeze(1), keep, heads.unsqueeze(1))
+    kernels.exclude_top_choices_(logits, temperature.unsqueeze(1), log_threshold.unsqueeze(1), keep, heads.unsqueeze(1))
 
 
 @_rule(LONG, LONG, INT, FLOAT)
@@ -147,13 +131,13 @@ def bias_by_context(logits: Any, rows: Any, context: Any, key: Any, limit: Any, 
     kernels.add_where_hashed_(logits, seeds, limit.unsqueeze(1), bias.unsqueeze(1))
 
 
-@_rule(LONGS, LONG, LONG, LONG, FLOATS, SHARED, LONGS)
+@_rule(LONGS, LONG, LONG, LONG, FLOAT, SHARED, LONGS)
 def hold_tournament(
     logits: Any, rows: Any, weights: Any, size: Any, oldest: Any, first: Any, temperature: Any, bits: Any, shifts: Any
 ) -> None:
     since = (rows.prompt_len + first).maximum(rows.total_len - oldest)
     seeds = sequences.fresh_context(rows.tokens, rows.is_output, rows.total_len, weights, size, since)
-    kernels.tournament_(logits, temperature, bits, seeds, shifts)
+    kernels.tournament_(logits, temperature.unsqueeze(1), bits, seeds, shifts)
 
 
 @_rule(LONG, LONG, FLOAT, LONG)

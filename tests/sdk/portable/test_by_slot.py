@@ -12,7 +12,7 @@ import pytest
 import torch
 from lpkit import kernels, sequences
 from lpkit.columns import token_set
-from lpkit.portable.by_slot import why_not_recorded
+from lpkit.portable.by_slot import BySlot, why_not_recorded
 from lpkit.runtime import make_config
 from lpkit.sampling_params import SamplingParams
 from lpkit_conformance.instruments.meta_kernels import META, fused_on_meta
@@ -156,12 +156,71 @@ class BiasesTwice(Sparse):
         logits[ids] = before + self.values[rows]
 
 
-class BiasesByOne(Sparse):
-    """One value for all ids."""
-
+class Mixes(Sparse):
     def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
         ids = self.ids[rows]
-        logits[ids] = logits[ids] + self.far[rows].unsqueeze(1)
+        before = logits[ids]
+        logits[ids] = before + 1
+        logits[ids] = logits[ids] + before
+
+
+class Exponential(Sparse):
+    def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
+        logits[self.ids[rows]] = self.values[rows].exp()
+
+
+class OfTorch(Sparse):
+    def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
+        logits[self.ids[rows]] = torch.exp(self.values[rows])
+
+
+class Counted(Sparse):
+    def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
+        logits[rows.tokens] = logits[rows.tokens] - sequences.counts(rows.tokens, rows.is_output)
+
+
+class Divides(Sparse):
+    """By a number that has no exact inverse."""
+
+    def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
+        logits[self.ids[rows]] = self.values[rows] / 3
+
+
+class InPlace(Sparse):
+    """A tensor with two names."""
+
+    def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
+        values = before = logits[self.ids[rows]]
+        values *= 2
+        logits[self.ids[rows]] = values + before
+
+
+class NoList(Sparse):
+    """Torch would take a value per row for one per id."""
+
+    def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
+        logits[self.ids[rows]] = self.far[rows]
+
+
+class OfTruths(Sparse):
+    def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
+        values = self.values[rows]
+        logits[self.ids[rows]] = (values > 0) + (values < 1)
+
+
+class Doubled(Sparse):
+    def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
+        values = self.values[rows] + 1
+        for _ in range(60):
+            values = values + values
+        logits[self.ids[rows]] = values
+
+
+class Halves(Sparse):
+    half = lpkit.column(torch.float64)
+
+    def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
+        logits[self.ids[rows]] = self.half[rows].unsqueeze(1)
 
 
 class BiasesIfLong(Sparse):
@@ -207,19 +266,6 @@ class Cites(Sparse):
         cited, others = logits[prompt] + boost, logits[self.ids[rows]] + boost
         logits[prompt] = cited
         logits[self.ids[rows]] = others
-        last = rows.tokens.gather(1, (rows.total_len - 1).clamp(0).unsqueeze(1))
-        following = prompt[:, 1:].masked_fill(prompt[:, :-1] != last, -1)
-        logits[following] = cited[:, 1:] + boost
-
-
-class CitesInTurn(Sparse):
-    """The second read is behind the first write."""
-
-    def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
-        prompt, boost = rows.tokens.masked_fill(rows.is_output, -1), self.far[rows].unsqueeze(1)
-        cited = logits[prompt] + boost
-        logits[prompt] = cited
-        logits[self.ids[rows]] = logits[self.ids[rows]] + boost
         last = rows.tokens.gather(1, (rows.total_len - 1).clamp(0).unsqueeze(1))
         following = prompt[:, 1:].masked_fill(prompt[:, :-1] != last, -1)
         logits[following] = cited[:, 1:] + boost
@@ -282,7 +328,7 @@ def calls(processor: Any) -> list[str]:
     return [name for name, *_ in processor._by_slot._calls]
 
 
-@pytest.mark.parametrize("cls", [Far, Helped, Chosen, Biases, Penalizes, Bans, Cites, Holds])
+@pytest.mark.parametrize("cls", [Far, Helped, Chosen, Biases, BiasesTwice, Penalizes, Bans, Cites, Holds])
 def test_calls_of_kernels_with_columns_are_recorded(cls: type[lpkit.LogitsProcessor]) -> None:
     assert made(cls)._by_slot.recorded
 
@@ -294,16 +340,24 @@ def test_calls_of_kernels_with_columns_are_recorded(cls: type[lpkit.LogitsProces
         (Appends, "it uses SEEN"),
         (Prints, "it uses print"),
         (Branches, "it reads `rows.n`"),
-        (Computes, "it does what cannot be recorded (unsupported operand type(s) for *: 'OfSlots' and 'float')"),
+        (Computes, "it calls mask_far_below_top_ in a way that no kernel by slot knows"),
         (Remembers, "it reads factor, which is no column"),
-        (ByTemperature, "it does what cannot be recorded ('>' not supported between instances of 'OfSlots' and 'int')"),
+        (ByTemperature, "it calls keep_ids_ in a way that no kernel by slot knows"),
         (Plain, "it calls `amax` on a tensor"),
         (Declines, "it does not return the logits of a kernel"),
         (OtherKernel, "it reads `device` of a tensor"),
-        (BiasesTwice, "it calls write in a way that no kernel by slot knows"),
         (BiasesIfLong, "it reads `shape` of a tensor"),
         (BiasesIfAny, "it looks at the values of a tensor"),
-        (CitesInTurn, "it calls write in a way that no kernel by slot knows"),
+        (Mixes, "it combines logits from before and after a write"),
+        (Exponential, "it calls `exp` on a tensor"),
+        (OfTorch, "it uses torch.exp"),
+        (Counted, "its edit computes `counts`, which takes a kernel of its own"),
+        (Divides, "it divides by a number, and a GPU would multiply by its rounded inverse"),
+        (InPlace, "it changes a variable in place"),
+        (NoList, "it writes values of another shape than its ids"),
+        (OfTruths, "it calculates with truth values"),
+        (Doubled, "it computes more than 500 operations"),
+        (Halves, "its edit reads torch.float64"),
         (BansOthers, "it calls mask_ids_ in a way that no kernel by slot knows"),
         (BansAndMasks, "it calls mask_ids_ in a way that no kernel by slot knows"),
         (Shares, "it calls mask_far_below_top_ in a way that no kernel by slot knows"),
@@ -321,13 +375,11 @@ def test_a_step_that_does_more_is_not_recorded_and_says_why(cls: type[lpkit.Logi
 def test_lists_of_other_widths_than_their_values_take_the_general_way() -> None:
     processor = made(Biases)
     enter(processor, 0, ids=[1, 2, 3])
-    assert calls(processor) == ["add_to_ids_"]
+    assert calls(processor) == ["edit_ids_"]
     processor.values[0] = [1.0] * 9
     processor._admission.flush()
     assert not processor._by_slot.recorded
-    one_for_all = made(BiasesByOne)
-    enter(one_for_all, 0, ids=[1, 2, 3])
-    assert not one_for_all._by_slot.recorded
+    assert processor._by_slot.reason == "its lists have different widths"
 
 
 def test_a_cached_tensor_is_read_where_it_is_when_columns_change() -> None:
@@ -337,6 +389,17 @@ def test_a_cached_tensor_is_read_where_it_is_when_columns_change() -> None:
         enter(processor, 0, ids=[1])
         assert calls(processor) == ["hold_tournament_"]
         assert len(processor._by_slot._calls[0][1][-2]) == len(bits)
+
+
+def test_a_kernel_that_does_not_compile_leaves_the_step_to_its_python(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise RuntimeError("no such function")
+
+    monkeypatch.setattr(BySlot, "rehearse", refuse)
+    assert made(Biases)._by_slot is None
+    assert "Biases: each step runs its Python" in caplog.text
 
 
 def test_a_recorded_step_has_no_reason() -> None:

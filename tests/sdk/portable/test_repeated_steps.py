@@ -16,7 +16,8 @@ from lpkit.rules.no_repeat_ngram import NoRepeatNgram
 from lpkit.runtime import make_config
 from lpkit.sampling_params import SamplingParams
 from lpkit_conformance.instruments.recorded_steps import recording
-from recording_defects import DEFECTS, Far
+from own_edits import OWN_EDITS
+from recording_defects import DEFECTS, Far, columns_have_one_number
 
 CPU, VOCAB = torch.device("cpu"), 64
 
@@ -60,6 +61,46 @@ def play() -> None:
 
 def test_a_repeated_step_edits_as_the_authors_code_does() -> None:
     play()
+
+
+def play_own_edit(cls: type[lpkit.LogitsProcessor], runs: int = 3) -> None:
+    """Compare the two ways on requests that come and grow, with another one between them."""
+    pair = []
+    for repeated in (nullcontext(), recording()):
+        with repeated:
+            pair.append(cls(make_config(max_num_seqs=4, vocab_size=VOCAB), CPU, False))
+    generator, outputs = torch.Generator().manual_seed(2), [[5, 6, 5], [], [7, 7]]
+    asked = [
+        {"ids": [3, 7, 3, VOCAB + 1], "values": [0.5, -1.0, 0.5, 2.0]},
+        {},
+        {"ids": [9], "values": [3.0], "token": 6},
+    ]
+    added = [(*request(row, **asked[row])[:3], output) for row, output in enumerate(outputs)]
+    for _ in range(runs):
+        logits = torch.randn(3, VOCAB, generator=generator)
+        logits[0, 3], logits[2, 9] = float("nan"), -float("inf")
+        found = []
+        for processor in pair:
+            processor.update_state(lpkit.v1.BatchUpdate(3, [], added, []) if added else None)
+            found.append(processor.apply(logits.clone()))
+        assert torch.equal(*(item.view(torch.int32) for item in found))
+        assert not torch.equal(found[0].view(torch.int32), logits.view(torch.int32))
+        added = []
+        for output in outputs:
+            output.append(5)
+    step = pair[1]._by_slot
+    assert step is not None and step._plans, step and step.reason
+
+
+@pytest.mark.parametrize("name", OWN_EDITS)
+def test_an_authors_own_edit_is_repeated_as_it_is_written(name: str) -> None:
+    play_own_edit(OWN_EDITS[name])
+
+
+def test_a_column_in_place_of_another_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    columns_have_one_number(monkeypatch)
+    with pytest.raises(AssertionError):
+        play_own_edit(OWN_EDITS["Multiplies"])
 
 
 def test_plans_end_with_the_memory_of_the_histories() -> None:

@@ -1,0 +1,95 @@
+"""Classes whose ``edit`` is elementwise and of no rule: one kernel does each."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import lpkit
+import torch
+
+
+class OwnEdit(lpkit.LogitsProcessor):
+    class Params(lpkit.Params):
+        ids: tuple[int, ...]
+        values: tuple[float, ...] = ()
+        factor: float = 1.5
+        count: int = 3
+        token: int = 5
+
+    ids = lpkit.ragged(torch.int64, limit=2048)  # longer than what a program reads at a time
+    values = lpkit.ragged(torch.float32, fill=0.0, limit=2048)
+    factor = lpkit.column(torch.float32)
+    count = lpkit.column(torch.int64)
+    token = lpkit.column(torch.int64)
+
+
+class Multiplies(OwnEdit):
+    def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
+        ids = self.ids[rows]
+        logits[ids] = logits[ids] * self.factor[rows].unsqueeze(1)
+
+
+class Adds(OwnEdit):
+    def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
+        logits[self.ids[rows]] += self.values[rows]
+
+
+class Rounds(OwnEdit):
+    """A product and a sum, which a GPU would round once; numbers on either side, and all ways to choose."""
+
+    def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
+        ids, factor = self.ids[rows], self.factor[rows][:, None]
+        before = logits[ids]
+        after = before * factor + 0.1 * self.values[rows]
+        after = torch.where((before > 0.1) & (after != 0), after / factor, -after)
+        after = (1 - after).clamp(min=-0.7).maximum(self.values[rows]).masked_fill(before.abs() < 0.2, -math.inf)
+        logits[ids] = torch.minimum(after, before * 3.3).clamp(-5, 5.5).where(before == before, 2.0 - before / 4)
+
+
+class ByLength(OwnEdit):
+    """Numbers of the history, of other types than the logits."""
+
+    history = "length"
+
+    def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
+        late = (rows.output_len >= self.count[rows]) | (rows.prompt_len > rows.total_len - 1)
+        share = ((rows.output_len - self.count[rows]) / rows.total_len).unsqueeze(1) * rows.temperature
+        token = self.token[rows].unsqueeze(1)
+        logits[token] = logits[token] + share.where(late.unsqueeze(1), self.count[rows].unsqueeze(1) * -0.3)
+        logits[token] += (late[:, None] & (self.factor[rows][:, None] > 1)) * abs(self.factor[rows].unsqueeze(1))
+
+
+class Repeats(OwnEdit):
+    """A repetition penalty on outputs, and a second write, which reads the first one's."""
+
+    history = "tokens"
+
+    def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
+        tokens, factor = rows.tokens.where(rows.is_output, -1), self.factor[rows].unsqueeze(1)
+        before = logits[tokens]
+        logits[tokens] = torch.where(before > 0, before / factor, before * factor)
+        token = self.token[rows].unsqueeze(1)
+        logits[token] = logits[token] - logits[self.token[rows].unsqueeze(1) + 1] * self.factor[rows][:, None]
+
+
+class AfterPadding(OwnEdit):
+    """Behind a text's end is -1, and becomes a token here; a list and the last token."""
+
+    history = "tokens"
+
+    def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
+        ids, last = self.ids[rows], rows.tokens.gather(1, (rows.total_len - 1).clamp(0)[:, None])
+        logits[ids] += self.factor[rows][:, None].masked_fill(last != self.token[rows][:, None], 0)
+        logits[rows.tokens + 1] = -1
+
+
+class Bans(OwnEdit):
+    def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
+        logits[self.ids[rows]] = -math.inf
+
+
+OWN_EDITS: dict[str, type[OwnEdit]] = {
+    cls.__name__: cls for cls in (Multiplies, Adds, Rounds, ByLength, Repeats, AfterPadding, Bans)
+}
+CASE: dict[str, Any] = {"extra_args": {"ids": [3, 7, 3], "values": [0.5, -1.0, 0.5]}}
