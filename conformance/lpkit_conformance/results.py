@@ -126,6 +126,11 @@ class Finding:
         return (what, self.location) if what and self.location else None
 
     @property
+    def late(self) -> tuple[bool, bool]:
+        """Rank among findings: what everyday requests meet comes before odd arguments, and a reason before none."""
+        return "argument" in self.where, self.vague
+
+    @property
     def replayable(self) -> str:
         """The saved file, unless its operations do not fail each time they are run."""
         return self.saved if (self.scenario or {}).get("repeats", True) else ""
@@ -291,13 +296,15 @@ class TargetResult:
         return sum(check.status in statuses for check in self.checks)
 
     def together(self, *statuses: Status) -> list[GroupedResult]:
-        """Return the results of these statuses, the vague ones last; equal results of several hosts are one finding."""
+        """Return the results of these statuses, the late ones last; equal results of several hosts are one finding."""
         groups: dict[tuple[str, str, str], GroupedResult] = {}
         for check in self.checks:
             if check.status in statuses:
                 first = groups.setdefault(check.said, GroupedResult(check, ()))
                 groups[check.said] = GroupedResult(first.check, (*first.hosts, check.host) if check.host else ())
-        return sorted(groups.values(), key=lambda group: bool(group.check.finding and group.check.finding.vague))
+        return sorted(
+            groups.values(), key=lambda group: group.check.finding.late if group.check.finding else (False,) * 2
+        )
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,14 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from lpkit_conformance.checks.base import EVERY_METHOD, Check
+from lpkit_conformance.checks.ladder import mixed_arrivals, observed
 from lpkit_conformance.checks.lazily import (
     Subject,
     calls,
     compare,
     devices,
     dispatch,
+    edits,
     findings,
     host_reads,
     meta_kernels,
@@ -22,6 +24,8 @@ from lpkit_conformance.checks.lazily import (
     stub,
     torch,
 )
+from lpkit_conformance.explanation import advice
+from lpkit_conformance.programs.generate import Step
 from lpkit_conformance.results import Failed, Skipped
 from lpkit_conformance.vllm_api.runners import V1
 
@@ -43,6 +47,7 @@ class LP308(Check):
 
     A processor creates its tensors on the device it is given. lpkit passes torch's meta device and refuses ``numpy()``
     and operations that mix it with the CPU, as a GPU does. The plugin does not edit a copy of the logits on the host.
+    No operation writes a token's logit twice with different values: a GPU keeps any of them.
 
     Why: on a CPU every tensor is on the right device. On a GPU the engine crashes in its first step, or edits of a
     copy on the host are lost.
@@ -53,6 +58,18 @@ class LP308(Check):
     code, name, requires = "LP308", "device-discipline", ("LP101", "LP301", "LP602")
 
     def run(self, subject: Subject) -> str | None:
+        with edits.NoteRepeats(subject.setup.vocab_size) as repeats:
+            observed(subject, [*mixed_arrivals(5), Step(6)])
+        if repeats.line:
+            raise Failed(
+                "one operation writes a token's logit twice, with different values",
+                {"token id": str(repeats.token)},
+                "one value for each token",
+                " and ".join(f"{value:g}" for value in repeats.values),
+                cause=advice.cause("repeated", "LP601"),
+                fix=advice.fix("repeated", "LP601"),
+                location=repeats.line,
+            )
         requests = self._requests(subject)
         other: calls.PluginError | None = None
         try:

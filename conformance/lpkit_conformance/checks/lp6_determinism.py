@@ -18,7 +18,6 @@ from lpkit_conformance.checks.lazily import (
     Subject,
     compare,
     culprit,
-    edits,
     findings,
     module_state,
     np,
@@ -67,8 +66,7 @@ PAUSE = 0.05
 class LP601(Check):
     """Two instances give the same logits.
 
-    Each tensor-parallel rank samples with its own instance. No operation writes a token's logit twice with different
-    values: a GPU keeps any of them.
+    Each tensor-parallel rank samples with its own instance.
 
     Why: an unseeded random number, a clock, a thread, or the order of a set makes ranks choose different tokens, and
     the engine hangs or generates garbage.
@@ -89,18 +87,8 @@ class LP601(Check):
 
     def _compare(self, subject: Subject, which: str = "") -> None:
         ops: list[Op] = [*mixed_arrivals(5), Step(4), Finish("r1"), Step(2)]
-        with process_settings.threads_started() as threads, edits.NoteRepeats(subject.setup.vocab_size) as repeats:
+        with process_settings.threads_started() as threads:
             first = observed(subject, ops)
-        if repeats.line:
-            raise Failed(
-                "one operation writes a token's logit twice, with different values",
-                {"token id": str(repeats.token)},
-                "one value for each token",
-                " and ".join(f"{value:g}" for value in repeats.values),
-                cause=advice.cause("repeated", self.code),
-                fix=advice.fix("repeated", self.code),
-                location=repeats.line,
-            )
         torch.manual_seed(random.randrange(2**31))
         # What a thread has done by the next step depends on the machine.
         where = parted(first, observed(subject, ops, PAUSE if threads else 0.0))

@@ -17,6 +17,7 @@ from zoo.correct.adapter import AdapterBase
 from zoo.correct.portable import PortableRepetition
 from zoo.correct.portable_odd import Between, Chance
 from zoo.correct.v1 import Bias, DenseMinP, V1Base
+from zoo.lp308 import WritesByAge
 from zoo.registry import defect, sound
 
 
@@ -719,3 +720,9 @@ class V2FirstLengths(ByLength):
     def outputs(self, ctx: v2.LogitsContext) -> torch.Tensor:
         assert self.kept is not None
         return ctx.pos + 1 - self.kept[ctx.expanded_idx_mapping.long()]
+
+
+@defect("LP201", "takes the largest amount of the batch, beside a fault that LP308 reports", also=("LP308",))
+class WritesByTheLargestAmount(WritesByAge):
+    def amounts(self, rows: lpkit.Rows) -> torch.Tensor:
+        return super().amounts(rows).amax(0, keepdim=True)

@@ -93,3 +93,20 @@ class NumpyOfLogits(V1Base):
 class NumpyOfACopy(NumpyOfLogits):
     def best(self, row: torch.Tensor) -> int:
         return int(row.cpu().numpy().argmax())
+
+
+@defect("LP308", "writes a value by age for each token, so a token that repeats has several")
+class WritesByAge(Dense):
+    history = "tokens"
+
+    def amounts(self, rows: lpkit.Rows) -> torch.Tensor:
+        return self.amount[rows].unsqueeze(1)
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        ids = rows.tokens.clamp(0, logits.shape[1] - 1)
+        kept = ids == rows.tokens
+        age = rows.total_len.unsqueeze(1) - torch.arange(ids.shape[1], device=self.device)
+        faded = logits.gather(1, ids) - self.amounts(rows) * 0.9 ** age.clamp(min=0)
+        last = ids.gather(1, (rows.total_len - 1).unsqueeze(1))
+        value = faded.gather(1, (rows.total_len - 1).unsqueeze(1))
+        return logits.scatter_(1, torch.where(kept, ids, last), torch.where(kept, faded, value))

@@ -9,11 +9,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import lpkit
 import torch
 from lpkit import v2
 
-from zoo.bases import Boost, Dense, Simple
+from zoo.bases import Boost, Simple
 from zoo.correct.portable_odd import Noisy
 from zoo.correct.v1 import Bias, V1Base
 from zoo.registry import defect
@@ -79,16 +78,3 @@ class LoadsInAThread(Bias):
 
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         return super().apply(logits) if self.loaded else logits
-
-
-@defect("LP601", "writes a value by age for each token, so a token that repeats has several")
-class WritesByAge(Dense):
-    history = "tokens"
-
-    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
-        ids, kept = rows.tokens.clamp(min=0), rows.tokens >= 0
-        age = rows.total_len.unsqueeze(1) - torch.arange(ids.shape[1], device=self.device)
-        faded = logits.gather(1, ids) - self.amount[rows].unsqueeze(1) * 0.9 ** age.clamp(min=0)
-        last = ids.gather(1, (rows.total_len - 1).unsqueeze(1))
-        value = faded.gather(1, (rows.total_len - 1).unsqueeze(1))
-        return logits.scatter_(1, torch.where(kept, ids, last), torch.where(kept, faded, value))
