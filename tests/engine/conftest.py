@@ -18,22 +18,26 @@ Three ways to load: an entry point (``installed`` below, or any folder with a di
 a class object. Settings go in ``EngineSettings(runner, ...)``: ``logprobs_mode="processed_logits"`` shows rows after
 all processors; ``max_num_batched_tokens=32`` gives chunked prefill; ``num_gpu_blocks_override=9, block_size=32,
 max_model_len=96`` gives preemption. Never give a request a ``seed`` together with chunked prefill: that kills a V1
-engine on a CPU. A process costs about 8 s of a core, another engine in it about 1 s, and the same engine again nothing.
+engine on a CPU. The first process of a runner costs 9 s of a core, each engine 1 s, and the same engine again nothing.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
 from functools import cache
 from pathlib import Path
+from threading import Lock
 from typing import Any
+from unittest import mock
 
 import pytest
 from lpkit_conformance.discovery.installed import take_inventory
 from lpkit_conformance.discovery.releases import V2_PROCESSORS_SINCE, Release, is_before, parse_release
 from lpkit_conformance.engine.process import EngineProcess
-from lpkit_conformance.engine.tiny import EngineSettings
+from lpkit_conformance.engine.tiny import RUNNER_MODULES, EngineSettings
+from lpkit_conformance.processes import supervise
 from lpkit_conformance.vllm_api.runners import V1, V2, Runner
 
 HERE = Path(__file__).parent
@@ -91,99 +95,73 @@ def runners() -> tuple[Runner, ...]:
     return (V1,) if is_before(_release(), V2_PROCESSORS_SINCE) else (V1, V2)
 
 
-class SharedEngine(EngineProcess):
-    """The one process of a runner, until a test ends it.
+@pytest.fixture(scope="session", autouse=True)
+def forks() -> Iterator[None]:
+    """Fork the processes of engines from one of their runner that has imported vLLM."""
+    make, tiny, one_at_a_time = EngineProcess.__init__, "lpkit_conformance.engine.tiny", Lock()
 
-    ``serving``: what its engine was started with; None if a test started another.
-    """
+    @cache
+    def nursery(runner: Runner) -> Any:
+        from forked import Nursery  # not in the copy that test_no_skips.py makes of this file
+
+        imports = (f"{tiny}:import_vllm",), ("importlib:import_module", RUNNER_MODULES[runner])
+        return stack.enter_context(closing(Nursery((f"{tiny}:prepare", runner), *imports)))
+
+    def forked(self: EngineProcess, runner: Runner, **given: Any) -> None:
+        born_of = nursery(runner)
+        with one_at_a_time, mock.patch.object(supervise, "subprocess", born_of):  # a check starts both side by side
+            make(self, runner, **given)
+
+    with ExitStack() as stack, mock.patch.object(EngineProcess, "__init__", forked):
+        yield
+
+
+@pytest.fixture(scope="session")
+def processes() -> Iterator[Callable[[Runner], EngineProcess]]:
+    """``processes(runner)``: a process of this runner in which no fixture starts an engine."""
+    with ExitStack() as stack:
+        yield cache(lambda runner: stack.enter_context(EngineProcess(runner)))
+
+
+class KeptEngine(EngineProcess):
+    """``serving``: what its engine was started with; None if a test started another."""
 
     serving: Any = None
-    ended = False
 
     def start(self, settings: EngineSettings, logits_processors: Sequence[str | type] = ()) -> None:
         self.serving = None
         super().start(settings, logits_processors)
 
-    def stop(self) -> None:
-        self.serving = None
-        super().stop()
-
     def close(self) -> None:
-        self.ended = True
+        self.serving = None
         super().close()
 
 
 @pytest.fixture(scope="session")
-def processes() -> Iterator[Callable[[Runner], SharedEngine]]:
-    """``processes(runner)``: the process in which all tests start their engines of this runner."""
-    running: dict[Runner, SharedEngine] = {}
-
-    def shared(runner: Runner) -> SharedEngine:
-        if runner not in running or running[runner].ended:
-            running[runner] = SharedEngine(runner)
-        return running[runner]
-
-    yield shared
-    for engine in running.values():
-        engine.close()
-
-
-@pytest.fixture(scope="session")
-def bare_process(processes: Callable[[Runner], SharedEngine]) -> Callable[[Runner], SharedEngine]:
-    """``bare_process(runner)``: the same process without an engine, and without the plugins of the last test."""
-
-    def bare(runner: Runner) -> SharedEngine:
-        shared = processes(runner)
-        shared.stop()
-        shared.call("plugin_probes:place", ())
-        return shared
-
-    return bare
-
-
-class Kept:
-    """Takes the place of a process of the check's own, and stays."""
-
-    def __init__(self, shared: EngineProcess) -> None:
-        self.call = shared.call
-
-    def close(self) -> None: ...
-
-    def __enter__(self) -> Kept:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
-
-
-@pytest.fixture
-def kept_processes(bare_process: Callable[[Runner], SharedEngine], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give ``lpkit check`` and ``lpkit show`` the process of the runner: a new process imports vLLM for 9 s."""
-    for module in ("checking", "process"):  # by name: an import here would bring vLLM into pytest's own process
-        name = f"lpkit_conformance.engine.{module}.EngineProcess"
-        monkeypatch.setattr(name, lambda runner: Kept(bare_process(runner)))
-
-
-@pytest.fixture(scope="session")
-def engines(processes: Callable[[Runner], SharedEngine]) -> Engines:
+def engines() -> Iterator[Engines]:
     """``engines(runner or settings, processors, folders)``: an engine; if the last one was started so, that one.
 
     Plugins that are installed in ``folders`` are installed there, and modules in them can be imported.
     """
+    kept: dict[Runner, KeptEngine] = {}
 
     def start(
         settings: Runner | EngineSettings, processors: Sequence[str | type] = (), folders: Sequence[Path] = ()
     ) -> EngineProcess:
         settings = settings if isinstance(settings, EngineSettings) else EngineSettings(settings)
-        engine = processes(settings.runner)
-        wanted = settings, tuple(processors), tuple(folders)
-        if engine.serving != wanted:
-            engine.call("plugin_probes:place", tuple(map(str, folders)))
+        runner, wanted = settings.runner, (settings, tuple(processors), tuple(folders))
+        if runner not in kept or kept[runner].serving != wanted:
+            if runner in kept:
+                kept[runner].close()
+            engine = kept[runner] = KeptEngine(runner, sys_path=folders)
             engine.start(settings, processors)
             assert engine.inspect("plugin_probes:is_async") == bool(settings.extra.get("async_scheduling"))
             engine.serving = wanted
-        return engine
+        return kept[runner]
 
-    return start
+    yield start
+    for engine in kept.values():
+        engine.close()
 
 
 @pytest.fixture

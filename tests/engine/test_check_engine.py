@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -31,27 +30,27 @@ Ran = tuple[int, dict[str, Any]]
 Check = Callable[..., Ran]
 
 
-def in_its_own_process(*arguments: str, cwd: Path, path: tuple[Path, ...] = ()) -> Ran:
-    done = command.lpkit("check", *arguments, "--engine", "vllm", "--json", "-", cwd=cwd, path=path)
+def invoke(folder: Path, *arguments: str) -> Any:
+    """Run the command in this process, in a folder; its engines are real and have their own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        patch.syspath_prepend(folder)
+        return CliRunner().invoke(app, [*arguments, "--engine", "vllm"])
+
+
+def judged(folder: Path, *arguments: str) -> Ran:
+    done = invoke(folder, "check", *arguments, "--json", "-")
     assert not done.stderr, done.stderr
-    return done.returncode, json.loads(done.stdout)["targets"][0]
+    return done.exit_code, json.loads(done.stdout)["targets"][0]
 
 
 @pytest.fixture
-def here(kept_processes: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """``here("check", ...)``: the command in this process, with real engines; its result."""
-    monkeypatch.chdir(tmp_path)
-    return lambda *arguments: CliRunner().invoke(app, [*arguments, "--engine", "vllm"])
-
-
-@pytest.fixture
-def check(here: Callable[..., Any]) -> Check:
+def check(tmp_path: Path) -> Check:
     """``check(target, argument=7)``: checks of a target with one case, on the runners whose interface it has."""
 
     def run(target: str, *options: str, **case: Any) -> Ran:
         given = ("--case", json.dumps({"extra_args": case})) if case else ()
-        done = here("check", target, *given, *options, "--json", "-")
-        return done.exit_code, json.loads(done.stdout)["targets"][0]
+        return judged(tmp_path, target, *given, *options)
 
     return run
 
@@ -70,27 +69,17 @@ def result(report: dict[str, Any], host: str, code: str) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Future[Ran]]:
-    """In processes of their own, both at a time; of two installed plugins one cannot be imported."""
+def correct() -> Ran:
+    return judged(ROOT / "reference_plugins" / "lpkit-target-token")
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """Of two installed plugins, one cannot be imported."""
     site = tmp_path_factory.mktemp("site")
     for name, target in (("leaves", "engine_check_probes:LeavesAtMoves"), ("broken", "no_such_module:Anything")):
         Site(site).dist(name, entry_points=f"{name} = {target}")
-    planted = "leaves", "--case", json.dumps({"extra_args": {"leaves_token": 7}}), "--host", "all"
-    with ThreadPoolExecutor(2) as pool:
-        return {
-            "correct": pool.submit(in_its_own_process, cwd=ROOT / "reference_plugins" / "lpkit-target-token"),
-            "planted": pool.submit(in_its_own_process, *planted, cwd=site, path=(site, PROBES)),
-        }
-
-
-@pytest.fixture
-def correct(runs: dict[str, Future[Ran]]) -> Ran:
-    return runs["correct"].result()
-
-
-@pytest.fixture
-def planted(runs: dict[str, Future[Ran]]) -> Ran:
-    return runs["planted"].result()
+    return judged(site, "leaves", "--case", json.dumps({"extra_args": {"leaves_token": 7}}), "--host", "all")
 
 
 @pytest.mark.parametrize("host", ["v1", "v2"])
@@ -177,13 +166,13 @@ def test_what_was_compared_is_reported_for_each_runner(correct: Ran) -> None:
     assert re.fullmatch(r"\d+ positions, bit for bit", result(report, "v1", "LP904")["message"])
 
 
-def test_a_saved_failure_runs_in_a_real_engine(here: Callable[..., Any], tmp_path: Path) -> None:
-    """A correct plugin passes there: see test_watch.py."""
+def test_a_saved_failure_runs_in_a_real_engine(tmp_path: Path) -> None:
+    """A correct plugin passes there: see test_online.py."""
     saved = tmp_path / "saved.json"
     held = ROOT / "tests" / "contracts" / "golden" / "failures" / "program.json"
     target = {"target": f"{command.FIXTURES / 'plugins.py'}:KeepsSlots", "host": "v2"}
     saved.write_text(json.dumps(json.loads(held.read_text(encoding="utf-8")) | target), encoding="utf-8")
-    done = here("replay", str(saved))
+    done = invoke(tmp_path, "replay", str(saved))
     assert done.exit_code == 1
     assert done.stdout.splitlines()[-1].startswith("FAILING IN A REAL ENGINE  LP202[v2]")
 

@@ -22,13 +22,13 @@ pytestmark = pytest.mark.engine
 
 
 @pytest.fixture
-def v1(bare_process: Callable[[Runner], EngineProcess]) -> EngineProcess:
-    return bare_process(V1)
+def v1(processes: Callable[[Runner], EngineProcess]) -> EngineProcess:
+    return processes(V1)
 
 
 @pytest.fixture
-def v2(bare_process: Callable[[Runner], EngineProcess]) -> EngineProcess:
-    return bare_process(V2)
+def v2(processes: Callable[[Runner], EngineProcess]) -> EngineProcess:
+    return processes(V2)
 
 
 def _structure(trace: traces.Trace) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from lpkit_conformance.show.playing import Part, Playing, Processor, ShownReques
 from lpkit_conformance.show.results import Show
 from lpkit_conformance.show.run import ShowOptions, show
 
-pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("kept_processes")]
+pytestmark = pytest.mark.engine
 
 PLUGIN = """
 import lpkit

@@ -14,7 +14,7 @@ from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.plan import Plan
 from unusual_engines import needs_v2_drafts
 
-pytestmark = [pytest.mark.engine, pytest.mark.usefixtures("kept_processes")]
+pytestmark = pytest.mark.engine
 
 PROBES = str(Path(__file__).parent / "probes")
 CASE = '{"extra_args": {"favours": 7}}'

@@ -2,35 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.metadata
-import sys
-from pathlib import Path
 from typing import Any
-
-_placed: list[str] = []
-_entry_points = importlib.metadata.entry_points  # a check hides those of processors
-
-
-def place(folders: tuple[str, ...]) -> None:
-    """Let this process import from these folders, and not from the last ones; no module of these or here stays."""
-    gone = *_placed, str(Path(__file__).parent)
-    sys.path[:] = [*folders, *(entry for entry in sys.path if entry not in _placed)]
-    _placed[:] = folders
-    importlib.invalidate_caches()
-    for name, module in list(sys.modules.items()):
-        if name != __name__ and (getattr(module, "__file__", None) or "").startswith(gone):
-            del sys.modules[name]
-    importlib.metadata.entry_points = _entry_points
-    # vLLM keeps the classes that check a request's arguments.
-    for name, loader in (
-        ("vllm.v1.sample.logits_processor", "cached_load_custom_logitsprocs"),
-        ("vllm.v1.worker.gpu.sample.logits_processor.loader", "_cached_load_v2_logitsprocs"),
-    ):
-        if name in sys.modules:
-            getattr(sys.modules[name], loader).cache_clear()
-            if hasattr(sys.modules[name], "entry_points"):
-                vars(sys.modules[name])["entry_points"] = _entry_points
 
 
 def watch(engine: Any) -> None:
