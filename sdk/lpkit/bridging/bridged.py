@@ -127,9 +127,12 @@ class Bridged(v1.LogitsProcessor, v2.LogitsProcessor):
         if self._invariant and sampling_params.temperature < GREEDY_EPSILON:
             return False  # V1 discards the result of an argmax-invariant processor for a greedy request
         try:
-            return bool(self.concerns(sampling_params))
+            if not self.concerns(sampling_params):
+                return False
+            self.validate_params(sampling_params)  # vLLM's Rust front end does not
+            return True
         except Exception:
-            logger.exception("%s.concerns failed; the processor is off for this request", type(self).__qualname__)
+            logger.exception("%s cannot take a request; the processor is off for this request", type(self).__qualname__)
             return False
 
     def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext | None = None) -> torch.Tensor:

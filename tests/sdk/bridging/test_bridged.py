@@ -264,6 +264,11 @@ class TestRows:
             assert not host.add(1, params(), [1])
         assert "the processor is off for this request" in caplog.text
 
+    def test_a_request_that_validation_refuses_is_declined_where_the_front_end_did_not_ask(self) -> None:
+        host = V2Host(Bridge)
+        assert host.add(0, params(mark=1), [1])
+        assert not host.add(1, params(mark=[None]), [1])
+
     def test_lengths_alone_and_nothing_at_all(self) -> None:
         class Long(lpkit.Bridged):
             wraps = Recorder
