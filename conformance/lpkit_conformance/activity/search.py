@@ -16,6 +16,9 @@ from lpkit_conformance.subject.subject import Subject
 SOON = 4
 """Output tokens by which a request should be edited: short programs end then."""
 
+SHORT = 8
+"""Most output tokens of requests for a plugin that may act shortly before they end."""
+
 ENOUGH = 2
 """Number of edits in the first steps that rules out an accident."""
 
@@ -95,6 +98,9 @@ def _given(subject: Subject) -> Iterator[Found]:
     yield Found(subject.setup.case, "")
     yield from _written_out(subject.setup.case)
     yield from _triggered(subject, "")
+    if "max_tokens" not in subject.setup.case.fields:
+        ended = replace(subject.setup.case, fields={**subject.setup.case.fields, "max_tokens": SHORT})
+        yield Found(ended, f"with max_tokens={SHORT} the plugin acts before its requests end")
 
 
 def _traced(subject: Subject, path: str) -> Iterator[Found]:

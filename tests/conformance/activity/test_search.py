@@ -203,9 +203,11 @@ class LastTwenty(NoRepeatBigram):
         return logits
 
 
-def test_who_waits_for_the_end_is_advised_to_name_it() -> None:
+def test_what_waits_for_the_end_gets_requests_that_end_soon() -> None:
     open_end = subject_of(LastTwenty)
-    assert search(open_end) is None
+    found = search(open_end)
+    assert found is not None
+    assert found.case.fields["max_tokens"] == 8
     assert '{"max_tokens": N}' in why_inactive([open_end])
     found = search(subject_of(LastTwenty, {**LastTwenty.CASE, "max_tokens": 40}))
     assert found is not None

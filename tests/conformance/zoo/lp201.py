@@ -17,6 +17,7 @@ from zoo.correct.adapter import AdapterBase
 from zoo.correct.portable import PortableRepetition
 from zoo.correct.portable_odd import Between, Chance
 from zoo.correct.v1 import Bias, DenseMinP, V1Base
+from zoo.correct.v1_history import History
 from zoo.lp308 import WritesByAge
 from zoo.registry import defect, sound
 
@@ -726,3 +727,37 @@ class V2FirstLengths(ByLength):
 class WritesByTheLargestAmount(WritesByAge):
     def amounts(self, rows: lpkit.Rows) -> torch.Tensor:
         return super().amounts(rows).amax(0, keepdim=True)
+
+
+class ClosesAtTheEnd(History):
+    """The last tokens of a reply, up to ``max_tokens``, are a given list; the sound version. No case says how many."""
+
+    CASE = {"extra_args": {"closing": [7, 8, 9]}}
+
+    @classmethod
+    def read(cls, params: Any) -> Any:
+        return tokens(params, "closing")
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        closing = self.read(params)
+        return closing and (closing, params.max_tokens - len(closing), outputs)
+
+    def closing(self, own: list[int]) -> list[int]:
+        return own
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (closing, start, outputs) in self.rows.items():
+            if len(outputs) >= start:
+                logits[row, self.closing(closing)[(len(outputs) - start) % len(closing)]] += 50.0
+        return logits
+
+
+@sound("ends each reply with its list, shortly before `max_tokens`")
+class ClosesWithItsOwn(ClosesAtTheEnd):
+    pass
+
+
+@defect("LP201", "ends each reply with the list of the request that came first, shortly before `max_tokens`")
+class ClosesWithTheFirst(ClosesAtTheEnd):
+    def closing(self, own: list[int]) -> list[int]:
+        return self.rows[min(self.rows)][0]
