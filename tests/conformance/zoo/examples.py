@@ -49,4 +49,5 @@ for name in examples.names():
         case=examples.CASES[example.module],
         name=f"Example{code}",
         also=example.also,
+        **example.texts,
     )(wrong)

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
-from lpkit import v2
 from lpkit.v1 import BatchUpdate
 
-from zoo.bases import Boost
 from zoo.correct.v1 import ByHand
 from zoo.correct.v1_history import History
 from zoo.correct.v1_odd import FIRST, SECOND, TwoKinds
@@ -45,14 +41,3 @@ class SmallSwaps(ByHand):
     def swap(self, first: int, second: int) -> None:
         packed = (first % 8) << 3 | second % 8
         super().swap(packed >> 3, packed % 8)
-
-
-@defect("LP220", "a buffer with room for one draft of each request, as multi-token prediction has")
-class RoomForOneDraft(Boost):
-    def __init__(self, vllm_config: Any, req_states: v2.LogitsProcRequestState) -> None:
-        super().__init__(vllm_config, req_states)
-        self.room = torch.zeros(2 * req_states.max_num_reqs, device=self.device)
-
-    def per_row(self, ctx: v2.LogitsContext) -> torch.Tensor:
-        found = super().per_row(ctx)
-        return self.room[: len(found)].copy_(found)

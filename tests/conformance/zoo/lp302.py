@@ -59,12 +59,6 @@ class KeepsMapping(Boost):
         return logits
 
 
-@defect("LP302", "normalises every row of the batch")
-class Normalises(Boost):
-    def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
-        return torch.log_softmax(super().apply(logits, ctx), -1)
-
-
 @defect("LP302", "a factor per slot, which is 0 for all others", cause="with 1 its row stays")
 class ScalesByZero(Boost):
     def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:

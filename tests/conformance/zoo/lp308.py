@@ -66,16 +66,6 @@ class HostValues(Boost):
         return logits
 
 
-@defect("LP308", "a table made on the CPU at construction")
-class CpuTable(Dense):
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.table = torch.linspace(0, 1, self.vocab_size)
-
-    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
-        return logits + self.table * self.amount[rows].unsqueeze(1)
-
-
 @defect("LP308", "takes the logits for an array of the host")
 class NumpyOfLogits(V1Base):
     CASE = {"extra_args": {"bias": 2.5}}

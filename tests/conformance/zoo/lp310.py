@@ -26,13 +26,6 @@ class MinPWithoutMasks(V2MinP):
         return torch.where((before == -INF).any(1, keepdim=True), before, super().apply(logits, ctx))
 
 
-@defect("LP310", "a row with a masked token comes back as it was")
-class DenseWithoutMasks(Dense):
-    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
-        masked = torch.isneginf(logits).any(1, keepdim=True)
-        return torch.where(masked, logits, super().process(logits.clone(), rows))
-
-
 @defect(
     "LP310", "the deviation of a row with a masked token is NaN", line="logits.std(", cause="has come into `logits.std"
 )

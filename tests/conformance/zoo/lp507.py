@@ -6,7 +6,6 @@ import torch
 from lpkit import v2
 from lpkit.v1 import BatchUpdate
 
-from zoo.bases import ByLength
 from zoo.correct.v1 import ByHand
 from zoo.correct.v2 import V2Presence
 from zoo.registry import defect
@@ -33,9 +32,3 @@ class ClearsTail(V2Presence):
         for slot, length in zip(slots.tolist(), self.req_states.total_len.gpu[slots].tolist(), strict=True):
             buffer[slot, length:] = -1
         return super().history(ctx)
-
-
-@defect("LP507", "counts the engine's positions up in place to get lengths")
-class CountsPositionsUp(ByLength):
-    def outputs(self, ctx: v2.LogitsContext) -> torch.Tensor:
-        return ctx.pos.add_(1) - self.req_states.prompt_len.gpu[ctx.expanded_idx_mapping.long()]

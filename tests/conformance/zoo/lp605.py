@@ -23,16 +23,6 @@ class ClockByName(Bias):
         return logits
 
 
-@defect("LP605", "looks at the hour: ranks disagree once in a while")
-class LooksAtTheClock(V1Base):
-    CASE = {"extra_args": {"bias": 0.5}}
-
-    def apply(self, logits: torch.Tensor) -> torch.Tensor:
-        for row, amount in self.rows.items():
-            logits[row, 3 + int(clock.time() / 3600) % 12] += amount
-        return logits
-
-
 @defect("LP605", "warms up: stronger an hour after its construction")
 class WarmsUp(Dense):
     def __init__(self, *args: Any) -> None:

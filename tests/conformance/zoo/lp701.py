@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import lpkit
 import torch
 from lpkit import v2
 
-from zoo.bases import Boost, Dense, Simple
+from zoo.bases import Boost, Simple
 from zoo.correct.v1 import Bias
 from zoo.registry import defect
 
@@ -27,14 +26,6 @@ class V2RowByRow(Boost):
     def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
         for row, slot in enumerate(ctx.idx_mapping_np):
             logits[row, 5] += self.on_device[slot]
-        return logits
-
-
-@defect("LP701", "row by row")
-class RowByRow(Dense):
-    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
-        for row, amount in enumerate(self.amount[rows]):
-            logits[row, 5] += amount
         return logits
 
 

@@ -4,17 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
 from zoo.bases import Boost
-from zoo.correct.v1 import Bias
 from zoo.registry import defect
-
-
-@defect("LP702", "copies the logits before it looks whether anybody asked", line="clone()")
-class CopiesAlways(Bias):
-    def apply(self, logits: torch.Tensor) -> torch.Tensor:
-        return super().apply(logits.clone())
 
 
 @defect("LP702", "returns True for every request and adds zeros")

@@ -7,21 +7,20 @@ its wrong form may fail too::
     module: v1
     also: LP603
 
-Then the diff from the wrong form to the right one, hunks separated by empty lines. It is what a reader is shown.
+Further fields hold text of the report on the wrong form, such as ``line: clone()``. Then the diff from wrong to
+right, hunks separated by empty lines. It is what a reader is shown.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from importlib.resources import files
 
 CASES = {
     "portable": {"extra_args": {"floor": 0.2}},
-    "tokens": {"extra_args": {"echo": 1.5}},
     "noise": {"extra_args": {"noise": 1.5, "noise_seed": 3}},
-    "adapter": {"extra_args": {"echo": 1.5}},
-    "v1": {"extra_args": {"echo": 1.5}},
-    "v2": {"extra_args": {"echo": 1.5}},
+    **{module: {"extra_args": {"echo": 1.5}} for module in ("tokens", "adapter", "v1", "v2")},
 }
 """By module: how to switch its processor on."""
 
@@ -38,12 +37,14 @@ class Example:
         diff: hunks of lines that begin with ``-`` (wrong), ``+`` (right) or a space (both).
         also: other checks that the wrong form may fail.
         bases: what the processor derives from.
+        texts: texts of the report on the wrong form, by field.
     """
 
     module: str
     diff: str
     also: tuple[str, ...] = ()
     bases: str = ""
+    texts: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def right(self) -> str:
@@ -77,14 +78,13 @@ def example(name: str) -> Example:
     """The example in a file."""
     head, _, diff = _read(name).partition("\n\n")
     fields = dict(line.split(": ", 1) for line in head.splitlines())
-    also = tuple(fields.get("also", "").replace(",", "").split())
-    return Example(fields["module"], diff.rstrip("\n"), also, STYLES[name[name.index(".") :]])
+    module, also = fields.pop("module"), tuple(fields.pop("also", "").replace(",", "").split())
+    return Example(module, diff.rstrip("\n"), also, STYLES[name[name.index(".") :]], fields)
 
 
 def examples_of(code: str) -> list[Example]:
     """The examples of a check, in the order of showing them."""
-    present = names()
-    return [example(code + suffix) for suffix in STYLES if code + suffix in present]
+    return [example(code + suffix) for suffix in STYLES if code + suffix in names()]
 
 
 def _read(name: str) -> str:
