@@ -114,6 +114,10 @@ class Column:
         """
         return self._part(self._arena.gather(rows, self, self._dtype), self._start)
 
+    def _unsqueezed(self, rows: HasSlots) -> torch.Tensor:
+        """Return ``self[rows].unsqueeze(1)``, by one operation."""
+        return self._arena.gather(rows, self, self._dtype).narrow(1, self._start, 1)
+
     def flush(self) -> None:
         """Send staged values; the arena sends the columns inside it."""
 

@@ -24,14 +24,16 @@ class Gathered:
     """The values of some rows, of all columns of an arena, in one copy; each column read is a view of that copy.
 
     Attributes:
-        source: the memory that was read.
-        words: ``[n, words]`` by type.
+        source: the memory that was read, by type.
+        words: ``[n, ...]`` by type, first by that of the first read.
         given: columns already read. Each is read once, because the author may edit the result.
     """
 
-    def __init__(self, source: torch.Tensor, slots: torch.Tensor) -> None:
+    def __init__(self, source: Mapping[torch.dtype, torch.Tensor], slots: torch.Tensor, dtype: torch.dtype) -> None:
+        if dtype.itemsize == 1:  # a copy of bools may not keep the bytes of numbers
+            dtype = torch.int64
         self.source = source
-        self.words: dict[torch.dtype, torch.Tensor] = {torch.int64: source.index_select(0, slots)}
+        self.words: dict[torch.dtype, torch.Tensor] = {dtype: source[dtype].index_select(0, slots)}
         self.given: set[object] = set()
 
 
@@ -97,8 +99,10 @@ class Arena:
     def _find(self) -> None:
         """Make the columns read the memory's new layout."""
         self._values = self._host if self._on_host else torch.empty_like(self._host, device=self._device)
+        types = {torch.int64, *(item._dtype for item in self._inside)}
+        self._typed = {dtype: self._values.view(dtype) for dtype in types}
         for item, start in zip(self._inside, self._starts, strict=True):
-            item._find(self._values.view(item._dtype), start // item._dtype.itemsize)
+            item._find(self._typed[item._dtype], start // item._dtype.itemsize)
 
     def reset(self, slot: int) -> None:
         """Restore all defaults, so that the slot's next request sees nothing of its predecessor."""
@@ -108,14 +112,14 @@ class Arena:
         self.changed.append(slot)
 
     def gather(self, rows: HasSlots, item: object, dtype: torch.dtype) -> torch.Tensor:
-        """``[n, words]``: all values of the rows, viewed as ``dtype``. Nobody else has seen this copy of ``item``."""
+        """``[n, ...]``: all values of the rows, viewed as ``dtype``. Nobody else has seen this copy of ``item``."""
         held: Gathered | None = rows._gathered
-        if held is None or held.source is not self._values or item in held.given:
-            held = rows._gathered = Gathered(self._values, rows.slots)
+        if held is None or held.source is not self._typed or item in held.given:
+            held = rows._gathered = Gathered(self._typed, rows.slots, dtype)
         held.given.add(item)
         words = held.words.get(dtype)
         if words is None:
-            words = held.words[dtype] = held.words[torch.int64].view(dtype)
+            words = held.words[dtype] = next(iter(held.words.values())).view(dtype)
         return words
 
     def flush(self) -> None:

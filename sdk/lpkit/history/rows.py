@@ -62,7 +62,7 @@ class Rows:
     def temperature(self) -> torch.Tensor:
         """``[n, 1]`` float32: temperature by which the engine will still divide these logits. 1 for greedy requests,
         and after the division (V1's sampling stage)."""
-        return self._temperature[self].unsqueeze(1)
+        return self._temperature._unsqueezed(self)
 
     @property
     def prompt_len(self) -> torch.Tensor:

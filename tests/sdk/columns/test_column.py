@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import permutations
 from types import SimpleNamespace
 from typing import Any
 
@@ -50,12 +51,16 @@ def test_all_columns_of_a_step_are_read_at_once() -> None:
         bias=column(torch.float32, default=2.0), ids=lpkit.ragged(torch.int64), flag=column(torch.bool, width=2)
     )
     made.columns["ids"][1] = [5, 6, 7]
+    made.columns["flag"][0] = (True, False)
     made.flush()
-    step = rows(1, 0)
-    with CountOperations() as counter:
-        read = [item[step].tolist() for item in made.columns.values()]
-    assert counter.counts["index_select"] == 1
-    assert read == [[2.0, 2.0], [[5, 6, 7, -1], [-1] * 4], [[False, False]] * 2]
+    held = {"bias": [2.0, 2.0], "ids": [[5, 6, 7, -1], [-1] * 4], "flag": [[False, False], [True, False]]}
+    for names in permutations(held):  # the first decides on the type of the copy
+        step = rows(1, 0)
+        with CountOperations() as counter:
+            read = {name: made.columns[name][step].tolist() for name in names}
+        assert counter.counts["index_select"] == 1
+        assert read == held
+        assert made.columns["bias"]._unsqueezed(step).tolist() == [[2.0], [2.0]]
 
 
 def test_what_an_author_does_to_a_column_reaches_no_other_and_no_later_read_of_the_step() -> None:
