@@ -154,15 +154,16 @@ def line_of_moves(cls: Any) -> str:
 
 
 def unprepared(cls: type) -> tuple[str, str]:
-    """Return ``file:line`` of the condition of a class's ``update_state`` that returns early, and what the method sets
-    for ``apply``."""
+    """Return ``file:line`` of the condition of a class's ``update_state`` that returns early, or of its first one, and
+    what the method sets for ``apply``."""
     file, body = _own_body(cls, "update_state")
-    early = [part.lineno for part in body if isinstance(part, ast.If) and isinstance(part.body[-1], ast.Return)]
+    tests = [part for part in body if isinstance(part, ast.If)]
+    early = [part.lineno for part in tests if isinstance(part.body[-1], ast.Return)] or [part.lineno for part in tests]
     nodes = [node for part in body for node in ast.walk(part)]
     sets = [ast.unparse(node) for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)]
     read = {ast.unparse(node) for part in _own_body(cls, "apply")[1] for node in ast.walk(part)}
     names = [name for name in sets if name in read]
-    return f"{file}:{early[0]}" if early else "", names[-1] if names else ""
+    return f"{file}:{early[0]}" if early else method_location(cls, "update_state"), names[-1] if names else ""
 
 
 def _parts_of(cls: type) -> Iterator[tuple[str, ast.stmt]]:
