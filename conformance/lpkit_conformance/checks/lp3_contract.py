@@ -276,8 +276,13 @@ class LP304(ContractCheck):
         got = calls.checked(again(view), logits)
         unlike = compare.unequal(expected, got)
         if bool(unlike.any()):
-            where = {"row": str(compare.first_row(unlike))}
-            raise Failed("a non-contiguous view gives different logits", where, "equal logits", "different logits")
+            row = compare.first_row(unlike)
+            with edits.NoteEdits(view, row) as notes:
+                again(view)
+            name = trails.changed_by(notes.computed)
+            cause = advice.cause("gaps", self.code).format(name=name) if name else ""
+            summary, where = "a non-contiguous view gives different logits", {"row": str(row)}
+            raise Failed(Finding(summary, where, "equal logits", "different logits", cause=cause, state=name))
         if not bool((wide[:, logits.shape[1] :] == 3.0).all()):
             fix = "write to columns of `logits` only, not through its storage (`as_strided`, `data_ptr`)"
             raise Failed("apply wrote to the padding behind the vocabulary", {}, "untouched", "changed", fix=fix)

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from lpkit_conformance.checks.base import EVERY_METHOD, Check
 from lpkit_conformance.checks.ladder import LadderCheck, mixed_arrivals
 from lpkit_conformance.checks.lazily import Subject, findings, ranks, runtime, speculation, torch, v2, verify
+from lpkit_conformance.explanation import advice
 from lpkit_conformance.programs.generate import (
     Arrive,
     Finish,
@@ -59,6 +60,14 @@ class HostileCheck(LadderCheck):
 
     def host(self, subject: Subject, max_num_seqs: int) -> v2.V2Host:
         return v2.V2Host(subject, max_num_seqs, v2.Manner(**self.manner))
+
+    def run(self, subject: Subject) -> str | None:
+        try:
+            return super().run(subject)
+        except Failed as failure:
+            if failure.finding.cause or self.code not in advice.CAUSES:
+                raise
+            raise Failed(replace(failure.finding, cause=advice.cause("manner", self.code))) from failure
 
 
 class LP801(HostileCheck):
@@ -218,7 +227,7 @@ class LP806(HostileCheck):
 
     Why: code that uses its length as the number of requests counts requests that do not exist.
 
-    Fix: cut it to ``len(ctx.idx_mapping_np)``.
+    Fix: cut ``seq_lens_upper_bound_np`` to ``len(ctx.idx_mapping_np)``.
     """
 
     code, name = "LP806", "padded-bounds"

@@ -34,6 +34,9 @@ def with_nan(finding: Finding, notes: NoteEdits, masked: bool) -> Finding:
     if not masked or len(reduced) != 1:
         return replace(finding, cause=cause, state=name)
     names, (name,) = "` and `".join(dict.fromkeys([*before, *reduced])), reduced
+    texts = linecache.getlines(file)[: int(line or 0)]
+    made = [n for n, text in enumerate(texts, 1) if text.lstrip().startswith(f"{name} = ")]
+    finding = replace(finding, location=f"{file}:{made[-1]}") if made else finding
     reason, fix = (text("reduced", "LP306").format(name=names) for text in (advice.cause, advice.fix))
     return replace(finding, cause="; ".join(filter(None, (cause, reason))), fix=fix, state=name)
 

@@ -152,6 +152,25 @@ def with_rows_mapped(make_host: MakeHost) -> MakeHost:
     return changed(make_host, change)
 
 
+def with_drafts_stored(make_host: MakeHost) -> MakeHost:
+    """Return the same host of V2, whose ``all_token_ids`` holds each row's input in ``apply``."""
+
+    def change(host: V2Host) -> None:
+        apply_to, ids = host.driver.apply_to, host.driver.slots.all_token_ids.gpu
+
+        def apply_stored(before: torch.Tensor, ctx: LogitsContext) -> torch.Tensor:
+            left = ids.clone()
+            ids[ctx.expanded_idx_mapping.long(), ctx.pos.long()] = ctx.input_ids.to(ids.dtype)
+            try:
+                return apply_to(before, ctx)
+            finally:
+                ids.copy_(left)
+
+        host.driver.apply_to = apply_stored  # type: ignore[method-assign]
+
+    return changed(make_host, change)
+
+
 def with_longer_texts(make_host: MakeHost) -> MakeHost:
     """Return the same host of V2, whose ``total_len.gpu`` is larger by one in ``apply``."""
 

@@ -106,9 +106,17 @@ def advancing(cls: Any, standing: Standing) -> tuple[str, str, str]:
 
     with contextlib.suppress(Exception):  # as above
         root = State.of(standing.driver.processor, list(owners(cls)))
-        before = [(parts, name, copy.deepcopy(parts.get(name))) for parts, name in leaves(root)]
+        before = list[tuple[State, str, Any]]()
+        for parts, name in leaves(root):
+            with contextlib.suppress(Exception):  # what cannot be copied
+                before.append((parts, name, copy.deepcopy(parts.get(name))))
         before = [leaf for leaf in before if same(leaf[0].get(leaf[1]), leaf[2])]  # the others cannot be compared
-        first = apply(beside=False).clone()
+        trails = []
+        for _ in range(2):
+            with trail() as seen:
+                rows = apply(beside=False).clone()
+            trails.append((seen, rows))
+        first = trails[0][1]
         if all(torch.equal(apply(), first) for _ in range(MOST_CALLS)):
             return "", "", ""
         changed = [leaf for leaf in before if not same(leaf[0].get(leaf[1]), leaf[2])]
@@ -122,12 +130,7 @@ def advancing(cls: Any, standing: Standing) -> tuple[str, str, str]:
                 with writes.around("apply", (), functools.partial(parts.get, name)):
                     apply()
                 return "advances", name, str(writes.line or "")
-        trails = []
-        for _ in range(2):
-            with trail() as seen:
-                apply(beside=False)
-            trails.append(seen)
-        name, line = parting(*trails)
+        name, line = parting(trails[0][0], trails[1][0])
         return (
             "advances" if name.startswith("self.") else "differs" if f"{name} = " in text_at(line) else "",
             name,

@@ -57,7 +57,7 @@ def read(kind: str, text: str, error: BaseException | None = None) -> tuple[str,
     if kind == "None" and values.endswith(" is None"):
         kind = "this None"
     causes = (
-        "" if kind in ("prompt first", "OverflowError") else values,
+        "" if index or size or kind in ("prompt first", "OverflowError") else values,
         CAUSES["exception"].get(kind, "").format(index=index, size=size),
     )
     return "; ".join(filter(None, causes)), FIXES["exception"].get(kind, ""), line
@@ -142,12 +142,14 @@ def _beyond(error: BaseException) -> str | None:
     with contextlib.suppress(Exception):  # as above
         frame, number = next(_author_frames(error))
         file, first = frame.f_code.co_filename, frame.f_code.co_firstlineno
+        if any(hasattr(value, "moved") for value in frame.f_locals.values()):
+            return None  # rows of a batch that changes
         for name, at, held, index in _looked_up(ast.walk(parsed(file, number)), frame):
             if isinstance(held, list | tuple) and index == len(held):
                 tests = [
                     node.lineno
                     for node in ast.walk(syntax_of(file))
-                    if isinstance(node, ast.If) and first <= node.lineno < number and at in ast.unparse(node.test)
+                    if isinstance(node, ast.If) and first <= node.lineno < number and _reads(node.test, at)
                     if number <= (node.end_lineno or 0) or isinstance(node.body[-1], ast.Return | ast.Continue)
                 ]
                 tests = tests or [
@@ -157,6 +159,11 @@ def _beyond(error: BaseException) -> str | None:
                 ]
                 return f"{file}:{max(tests)}" if tests else ""
     return None
+
+
+def _reads(test: ast.expr, text: str) -> bool:
+    """Return True if a condition, or a part of it, is this text."""
+    return any(isinstance(node, ast.expr) and ast.unparse(node) == text for node in ast.walk(test))
 
 
 def _looked_up(nodes: Iterable[ast.AST], frame: FrameType) -> Iterator[tuple[str, str, Any, Any]]:

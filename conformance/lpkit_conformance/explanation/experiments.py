@@ -28,6 +28,7 @@ from lpkit_conformance.explanation.changes import (
     staying,
     users_at_once,
     with_apart,
+    with_drafts_stored,
     with_empty_updates,
     with_equal_arguments,
     with_equal_lengths,
@@ -50,6 +51,7 @@ from lpkit_conformance.explanation.findings import (
     number_read,
     read_by_row,
     reading_line,
+    returning_line,
     style_of,
     unprepared,
 )
@@ -340,6 +342,8 @@ EXPERIMENTS: Final = (
     Experiment(
         cause="same-callable",
         applies=lambda case: case.style == "adapter" and "company" in case.hazards and makes_one(case.subject),
+        blames=lambda case: (returning_line(case.subject.plugin.cls, "new_req_logits_processor"), ""),
+        rules=True,
     ),
     Experiment(
         cause="by-address",
@@ -510,6 +514,14 @@ EXPERIMENTS: Final = (
         rules=True,
     ),
     Experiment(
+        cause="draft-tokens",
+        fix="",
+        applies=lambda case: case.style == "raw" and case.interface == V2 and "drafts" in case.hazards,
+        change=lambda case: [replace(case, make_host=with_drafts_stored(case.make_host))],
+        blames=lambda case: reading_line(case.subject.plugin.cls, "all_token_ids"),
+        rules=True,
+    ),
+    Experiment(
         cause="drafts",
         fix="",
         applies=lambda case: not case.culprit and "drafts" in case.hazards,
@@ -526,7 +538,7 @@ EXPERIMENTS: Final = (
         ),
     ),
     Experiment(
-        fix="order",
+        cause="order",
         applies=lambda case: case.style == "raw" and case.interface == V1,
         change=lambda case: case.doing(with_apart(case.ops, Swap)),
         blames=lambda case: (line_of_moves(case.subject.plugin.cls), ""),

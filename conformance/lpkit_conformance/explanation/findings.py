@@ -100,6 +100,14 @@ def _returning(cls: Any, error: PluginError) -> str:
     return ""
 
 
+def returning_line(cls: type, name: str) -> str:
+    """Return ``file:line`` of the last ``return`` with a value in an author's method; empty without one."""
+    file, body = _own_body(cls, name)
+    inner = [part for part in body if not isinstance(part, ast.FunctionDef)]
+    lines = [node.lineno for part in inner for node in ast.walk(part) if isinstance(node, ast.Return) and node.value]
+    return f"{file}:{lines[-1]}" if lines else ""
+
+
 def _own_body(cls: Any, name: str) -> tuple[str, list[ast.stmt]]:
     """Return the file and the statements of an author's method; empty if it has no ``def``."""
     parts = _parts_of(cls) if isinstance(cls, type) else ()

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from inspect import getattr_static
 from itertools import pairwise
 from pathlib import Path
 from types import CodeType, FrameType
@@ -188,7 +189,7 @@ class StateHistory:
             return two
         if moved:
             return self._lost(moved[-1], came_from[moved[-1]] or 0, here, blamed)
-        before = [] if proven else [self._added_again(), self._taken_back(), self._of_another(here)]
+        before = [] if proven else [self._added_again(), self._taken_back(), self._of_another(here), self._early()]
         return next(filter(None, (self._counter(), *before)), None)
 
     def _added_again(self) -> Reason | None:
@@ -218,6 +219,13 @@ class StateHistory:
         known = len(came) == 1 and came[0] != self.request
         return self._reason("another", None, line=line, step=step, other=came[0]) if known else None
 
+    def _early(self) -> Reason | None:
+        """Return the reason if ``apply`` made the value before the request came, and nothing has written it since."""
+        last = next(reversed(self.changes), None)
+        if not last or last.method != "apply" or last.step >= min(self.positions, default=0):
+            return None
+        return self._reason("early", last.lines[0], line=last.lines[0].number, step=last.step)
+
     def _two(self, here: int) -> Reason | None:
         """Return the reason if the entry and one of another row are the same object, which has changed since."""
         for keys, (step, line) in self.shared.items():
@@ -245,8 +253,9 @@ class StateHistory:
             reason = self._reason(key, line, **names, line=line.number)
             return reason._replace(fix="") if there in added else reason  # the order within an update is at fault
         if there in added and not left and not stored:
-            ordered = blamed == self.moves  # an experiment has shown that the order within the update is at fault
-            return self._reason("unstored", self.moves if ordered else self.moved_by.get(step, self.moves), **names)
+            if blamed == self.moves:
+                return None  # an experiment has shown that the order within the update is at fault
+            return self._reason("unstored", self.moved_by.get(step, self.moves), **names)
         return None
 
     @cached_property
@@ -341,7 +350,8 @@ class _Follower:
     def value(self) -> Any:
         """Return the attribute of the instance, of its class or module, or of each request's callable."""
         processor, (first, *fields) = self.host.driver.processor, self.history.name.split(".")
-        if first != "self" or not hasattr(processor, fields[0]):
+        made = fields and vars(processor).get(fields[0], getattr_static(processor, fields[0], MISSING))
+        if first != "self" or made is MISSING or isinstance(made, cached_property | property):
             kept = self._shared.get(self.history.name)
             return self._of_callables() if kept is MISSING else kept
         return getattr_along(processor, fields)

@@ -309,8 +309,8 @@ class Scene:
         self._row_right(lambda host: None, around)
         keyed = self.how == "carried" or (name.endswith("]") and ENTRY not in name and not self._is_field(name))
         declared = self._declared(path)
-        if self.how == "carried" and writes.last and not writes.keyed and "." in path[0]:
-            declared = ""  # the line that changes what the class has
+        if self.how == "carried" and writes.last and not writes.keyed:
+            declared = ""  # the line that changes what the class or the module has
         line = str((keyed and writes.keyed) or declared or writes.line or "")
         keyed = keyed and (writes.keyed is not None or self._owner_of(path[0])[1])
         return replace(found[-1], line=line, reported=writes.reported, keyed=keyed)

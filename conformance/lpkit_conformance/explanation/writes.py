@@ -180,9 +180,16 @@ class Writes:
         return self._passed(own) or last or self._passed(self._entered) or self._uncalled() or self._passed_sources()
 
     def _uncalled(self) -> Line | None:
-        """Return the branch around the last write, or around a call that led to it, which ran without it."""
+        """Return the branch around the last write, or around a call that led to it, which ran without it; or else the
+        last line before such a call."""
         around = (test for line in self._written_at for test in branches(line.code, line.number)[::-1])
-        return next((test for test in around if test in self._entered), None)
+        ahead = (
+            [ran for ran in self._entered if ran.code is line.code and ran.number < line.number]
+            for line in self._written_at
+            if line not in self._entered
+        )
+        left = (max(lines, key=lambda line: line.number) for lines in ahead if lines)
+        return next((test for test in around if test in self._entered), None) or next(left, None)
 
     def _passed_sources(self) -> Line | None:
         """Return the same for an attribute that the last write of an earlier request's value, or its method, read."""
