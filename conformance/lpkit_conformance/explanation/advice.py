@@ -19,7 +19,7 @@ Groups = Mapping[str, Mapping[str, str]]
 
 
 WIDTHS: Final = {
-    "from-the-end": r"\[:, *-\d",
+    "from-the-end": r"\[:, *-[\w.]",
     "clamped": r"\.clamp\w*\(",
     "padding-at": r"\.at\(",
     "padding-width": r"\.(shape|size|numel|mean)\b|\blen\(",
@@ -30,7 +30,8 @@ SIGNS: Final[Groups] = {
     "padding": WIDTHS,
     "histories": WIDTHS,
     "size": {"size-max": r"\bmax_num"},
-    "portable": {"first-slots": r"\.all\[:"},
+    "first-slots": {"first-slots": r"\.all\[:"},
+    "used": {"used": r"\bif\b.*\.used\b"},
     "swap": {"views": r"(\S+)\[(.+?)\], \1\[(.+?)\] = \1\[\3\], \1\[\2\]"},
     "LP105": {"popped": r"\.pop(item)?\(|\bdel\b"},
     "LP303": {

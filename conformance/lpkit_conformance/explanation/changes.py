@@ -305,10 +305,14 @@ def users_at_once(ops: Sequence[Op]) -> list[Arrive]:
 
 
 def with_equal_totals(ops: Sequence[Op], request: str) -> list[Op]:
-    """Return the operations with prompts as long as that of ``request``; empty if all are."""
-    length = next((op.prompt_len for op in users_at_once(ops) if op.request == request), 0)
-    equal = [replace(op, prompt_len=length) if isinstance(op, Arrive) else op for op in ops]
-    return equal if length and equal != list(ops) else []
+    """Return the operations with requests that arrive together, and prompts as long as that of ``request``; empty if
+    that changes nothing, or requests do anything but arrive."""
+    arrivals = [op for op in ops if isinstance(op, Arrive)]
+    length = next((op.prompt_len for op in arrivals if op.request == request), 0)
+    others = [op for op in ops if not isinstance(op, Arrive)]
+    equal = [*(replace(op, prompt_len=length) for op in arrivals), *others]
+    plain = all(isinstance(op, Step | Idle) for op in others) and not any(op.twin_of or op.chunks for op in arrivals)
+    return equal if plain and len(arrivals) > 1 and equal != list(ops) else []
 
 
 def with_equal_arguments(ops: Sequence[Op], request: str) -> list[Op]:

@@ -207,6 +207,11 @@ class Experiment:
     alone: bool = False
 
 
+def _shows(case: Reproduction, key: str) -> bool:
+    """Return True if the first line that does otherwise than alone shows this sign."""
+    return bool(case.apart and advice.sign(key, case.apart.line))
+
+
 def _reported(case: Reproduction) -> tuple[str, str]:
     """Return the method that gets new requests, or what the author wrote for it."""
     return method_location(case.subject.plugin.cls, HOSTS[case.subject.setup.host].told_by), ""
@@ -312,11 +317,14 @@ EXPERIMENTS: Final = (
         applies=lambda case: case.style == "portable" and read_by_row(case.subject.plugin.cls)[0],
         blames=lambda case: read_by_row(case.subject.plugin.cls),
     ),
-    Experiment(
-        cause="first-slots",
-        applies=lambda case: case.style == "portable" and case.apart and advice.sign("portable", case.apart.line),
-        blames=lambda case: (case.apart.line, case.apart.source) if case.apart else ("", ""),
-        rules=True,
+    *(
+        Experiment(
+            cause=cause,
+            applies=partial(lambda key, case: case.style == "portable" and _shows(case, key), cause),
+            blames=lambda case: (case.apart.line, case.apart.source or case.apart.name) if case.apart else ("", ""),
+            rules=True,
+        )
+        for cause in ("first-slots", "used")
     ),
     Experiment(
         cause="copied-list",

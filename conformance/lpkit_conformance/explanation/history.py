@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from inspect import getattr_static
 from itertools import pairwise
 from pathlib import Path
@@ -92,6 +92,8 @@ class StateHistory:
         follows: True if something else than the author's lines changes it, as the engine does its lists.
         per_callable: True if each request's callable has the state: entries are those of rows or slots.
         inherited: the code of the methods of the class's bases: what they do is asked for by the class's own.
+        holders: by ``id``, the author's objects that entries were, each with the request that had it first.
+        objects: the objects that the entries are now, by row or slot.
         shared: entries that hold one object at the end, with the line that stored the second, and its step.
     """
 
@@ -109,6 +111,8 @@ class StateHistory:
     follows: bool = False
     per_callable: bool = False
     inherited: set[CodeType] = field(default_factory=set)
+    holders: dict[int, tuple[Any, str]] = field(default_factory=dict)
+    objects: dict[int, Any] = field(default_factory=dict)
     shared: dict[frozenset[Any], tuple[int, Line]] = field(default_factory=dict)
 
     @cached_property
@@ -189,8 +193,9 @@ class StateHistory:
             return two
         if moved:
             return self._lost(moved[-1], came_from[moved[-1]] or 0, here, blamed)
-        before = [] if proven else [self._added_again(), self._taken_back(), self._of_another(here), self._early()]
-        return next(filter(None, (self._counter(), *before)), None)
+        before = [self._added_again, self._taken_back, partial(self._of_another, here), self._early]
+        reasons = [self._counter, partial(self._used_before, here), *([] if proven else before)]
+        return next(filter(None, (reason() for reason in reasons)), None)
 
     def _added_again(self) -> Reason | None:
         """Return the reason if the request comes back, and the entry is made anew."""
@@ -218,6 +223,15 @@ class StateHistory:
         came = [name for at, name in self.held.get(step, {}).items() if here in (-1, at) and name not in before]
         known = len(came) == 1 and came[0] != self.request
         return self._reason("another", None, line=line, step=step, other=came[0]) if known else None
+
+    def _used_before(self, here: int) -> Reason | None:
+        """Return the reason if the entry is an object that was another request's."""
+        held = self.objects.get(here)
+        _, other = self.holders.get(id(held), (None, self.request))
+        stored = [change for change in self.of_request if change.path == (here,)]
+        if other == self.request or not stored:
+            return None
+        return self._reason("used before", None, line=stored[-1].lines[0].number, other=other)
 
     def _early(self) -> Reason | None:
         """Return the reason if ``apply`` made the value before the request came, and nothing has written it since."""
@@ -407,7 +421,12 @@ class _Follower:
             with watching(self.value, changed, note):
                 yield
         finally:
-            self._last = parts_of(self.value())
+            value = self.value()
+            self._last = parts_of(value)
+            history.objects = dict(_objects(value))
+            for position, request in self._held().items():
+                held = history.objects.get(position)
+                history.holders.setdefault(id(held), (held, request))
 
 
 def _updating(lines: Sequence[Line]) -> Line:
@@ -435,6 +454,12 @@ def _text(value: Any) -> str:
     if isinstance(value, torch.Tensor | np.ndarray | np.generic) and value.ndim == 0:
         value = value.item()
     return f"{value:g}" if isinstance(value, float) else short_text(value)
+
+
+def _objects(value: Any) -> Iterator[tuple[int, Any]]:
+    """Yield the author's objects that a container holds, with their keys."""
+    entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return ((key, part) for key, part in entries if type(key) is int and is_authors_object(part))
 
 
 def _shared_entries(value: Any) -> Iterator[frozenset[Any]]:
