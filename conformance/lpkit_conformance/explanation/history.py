@@ -425,8 +425,8 @@ class _Follower:
             self._last = parts_of(value)
             history.objects = dict(_objects(value))
             for position, request in self._held().items():
-                held = history.objects.get(position)
-                history.holders.setdefault(id(held), (held, request))
+                if (held := history.objects.get(position)) is not None:
+                    history.holders.setdefault(id(held), (held, request))
 
 
 def _updating(lines: Sequence[Line]) -> Line:
