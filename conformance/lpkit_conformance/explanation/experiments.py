@@ -445,7 +445,10 @@ EXPERIMENTS: Final = (
     ),
     Experiment(
         cause="histories",
-        applies=lambda case: case.pads,
+        applies=lambda case: (
+            case.pads
+            and (users_at_once(case.ops) or (case.style == "portable" and not (case.apart and case.apart.state)))
+        ),
         change=lambda case: case.doing(with_equal_totals(case.ops, case.request)),
     ),
     Experiment(

@@ -433,9 +433,77 @@ class ListsByToken(Simple):
         return kept
 
 
+class _Tally:
+    def __init__(self) -> None:
+        self.count = 0
+
+
+class FromAPool(V1Base):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.free: list[_Tally] = []
+        self.bias: dict[int, float] = {}
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        if self.read(params) is None:
+            return None
+        tally = self.free.pop() if self.free else _Tally()
+        tally.outputs, tally.bias = outputs, self.read(params)  # type: ignore[attr-defined]
+        return tally  # at fault
+
+    def update_state(self, batch_update: v1.BatchUpdate | None) -> None:
+        for row in () if batch_update is None else [*batch_update.removed, *(item[0] for item in batch_update.added)]:
+            self.free += [self.rows.pop(row)] if row in self.rows else []
+        v1.process_dict_updates(self.rows, batch_update, self.enter)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, tally in self.rows.items():
+            tally.count = max(tally.count, len(tally.outputs))
+            logits[row, 5] += tally.bias * tally.count
+        return logits
+
+
+class KeepsLengths(Boost):
+    def __init__(self, vllm_config: Any, req_states: v2.LogitsProcRequestState) -> None:
+        super().__init__(vllm_config, req_states)
+        self.states = req_states
+
+    @functools.cached_property
+    def lengths(self) -> torch.Tensor:
+        return self.states.prompt_len.gpu.long()  # at fault
+
+    def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
+        slots = ctx.expanded_idx_mapping.long()
+        logits[:, 5] += self.per_row(ctx) * (1 + self.lengths[slots] % 3)
+        return logits
+
+
+class StoredTokens(KeepsLengths):
+    def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
+        last = self.states.all_token_ids.gpu[ctx.expanded_idx_mapping.long(), ctx.pos.long()]  # at fault
+        logits.scatter_add_(1, last.long().clamp(min=0).unsqueeze(1), self.per_row(ctx).unsqueeze(1))
+        return logits
+
+
+class TakesTheNext(Simple):
+    def make(self, amount: float, params: Any) -> Edit:
+        steps = iter(range(10**6))
+
+        def rule(output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
+            number = next(steps)  # at fault
+            logits[number % 40] += amount
+            return logits
+
+        return rule
+
+
 @pytest.mark.parametrize(
     ("cls", "code", "state", "cause"),
     [
+        (FromAPool, "LP202", "self.rows[0].count", "`self.rows[0].count` is"),
+        (KeepsLengths, "LP201", "self.lengths", "`self.lengths` gives the row another value"),
+        (StoredTokens, "LP804", "last", "the row is right if `all_token_ids` holds the drafts"),
+        (TakesTheNext, "LP303", "steps", "`"),
         (BindsLate, "LP201", "bias", "`bias` is"),
         (KeepsOneWrite, "LP201", "self.write", "the row is right if requests enter in steps of their own"),
         (StagesUsers, "LP202", "self.on_device[7]", "`self.on_device[7]` is 1.5"),
