@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from inspect import getattr_static
 from itertools import pairwise
 from pathlib import Path
@@ -193,9 +193,10 @@ class StateHistory:
             return two
         if moved:
             return self._lost(moved[-1], came_from[moved[-1]] or 0, here, blamed)
-        before = [self._added_again, self._taken_back, partial(self._of_another, here), self._early]
-        reasons = [self._counter, partial(self._used_before, here), *([] if proven else before)]
-        return next(filter(None, (reason() for reason in reasons)), None)
+        always = self._counter() or self._used_before(here)
+        if always or proven:
+            return always
+        return self._added_again() or self._taken_back() or self._of_another(here) or self._early()
 
     def _added_again(self) -> Reason | None:
         """Return the reason if the request comes back, and the entry is made anew."""
