@@ -66,8 +66,8 @@ class LP308(Check):
                 {"token id": str(repeats.token)},
                 "one value for each token",
                 " and ".join(f"{value:g}" for value in repeats.values),
-                cause=advice.cause("repeated", "LP601"),
-                fix=advice.fix("repeated", "LP601"),
+                cause=advice.cause("repeated", self.code),
+                fix=advice.fix("repeated", self.code),
                 location=repeats.line,
             )
         requests = self._requests(subject)

@@ -107,7 +107,7 @@ class DeviationOfMasked(lpkit.LogitsProcessor):
 @defect(
     "LP306",
     "a temperature of its own by the spread of the row",
-    line="return (logits - logits.max())",
+    line="spread = logits.max()",
     cause="`spread` is inf",
 )
 class OwnTemperature(Simple):
