@@ -175,31 +175,29 @@ class LP704(CostCheck):
             for _ in host.run([Step(QUIET_STEPS)]):
                 pass
         if len(said) >= QUIET_STEPS:
-            summary = "the plugin writes in every step"
-            raise Failed(
-                summary, {"steps": str(QUIET_STEPS)}, "nothing", f"{len(said)} records, the first by {said[0]}"
-            )
+            summary, where, (first, line) = "the plugin writes in every step", {"steps": str(QUIET_STEPS)}, said[0]
+            raise Failed(summary, where, "nothing", f"{len(said)} records, the first by {first}", location=line)
         return None
 
 
 @contextmanager
-def written() -> Iterator[list[str]]:
-    """Record log records, printed lines and files opened for writing within the context; suppress the first two."""
-    said: list[str] = []
+def written() -> Iterator[list[tuple[str, str]]]:
+    """Record log records, printed lines and files opened for writing, each with its line; suppress the first two."""
+    said: list[tuple[str, str]] = []
     opened = io.open
 
     class Printed(io.StringIO):
         def write(self, text: str) -> int:
-            said.extend(["print"] * text.count("\n"))
+            said.extend([("print", edits.author_line())] * text.count("\n"))
             return len(text)
 
     def open_(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
         if not mode.startswith("r"):
-            said.append(f"open({str(file)!r}, {mode!r})")
+            said.append((f"open({str(file)!r}, {mode!r})", edits.author_line()))
         return opened(file, mode, *args, **kwargs)
 
     def note(logger: logging.Logger, record: logging.LogRecord) -> None:
-        said.append(f"logger {logger.name!r} at level {record.levelname}")
+        said.append((f"logger {logger.name!r} at level {record.levelname}", edits.author_line()))
 
     with ExitStack() as stack:
         for owner, name, value in ((logging.Logger, "handle", note), (io, "open", open_), (builtins, "open", open_)):

@@ -9,16 +9,9 @@ import torch
 
 from zoo.arguments import token, tokens
 from zoo.bases import Dense
-from zoo.correct.portable import PortableBias
 from zoo.correct.v1 import V1Base
 from zoo.correct.v1_history import History
 from zoo.registry import defect, sound
-
-
-@defect("LP115", "declines token 0, which is false")
-class DeclinesTokenZero(PortableBias):
-    def admit(self, request: lpkit.Request) -> bool:
-        return bool(request.params.token) and super().admit(request)
 
 
 @sound("token 0 is a token")

@@ -90,13 +90,6 @@ class PaddingIsTokenZero(Dense):
         return logits - seen * self.amount[rows].unsqueeze(1)
 
 
-@defect("LP214", "takes the last column for the last token", advice="from-the-end", line="rows.tokens[:, -1]")
-class LastColumn(PaddingIsTokenZero):
-    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
-        last = rows.tokens[:, -1]
-        return logits - (last % 2 * self.amount[rows]).unsqueeze(1)
-
-
 class CountsTokens(History):
     """Lowers a token by how often the output has it; the sound version."""
 

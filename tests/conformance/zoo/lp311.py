@@ -43,15 +43,6 @@ class WritesTheCopy(TwoLists):
     pass
 
 
-@defect("LP311", "raises one list, and lowers a copy of the other", line="lowered -= by", fix="`lowered`")
-class LowersACopy(TwoLists):
-    def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
-        by = self.by[rows].unsqueeze(1)
-        logits[self.up[rows]] += by
-        lowered = logits[self.down[rows]]
-        lowered -= by
-
-
 @defect("LP311", "changes a row, and a copy of some of its logits", line="[[3, 4]].mul_", cause="makes a new tensor")
 class ChangesSomeOfACopy(Bias):
     def apply(self, logits: torch.Tensor) -> torch.Tensor:

@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from pathlib import Path
 
 import torch
 
-from zoo.bases import Late
 from zoo.correct.v1 import Bias
 from zoo.registry import defect, sound
-
-logger = logging.getLogger(__name__)
-
-
-@defect("LP704", "logs its requests in every step")
-class LogsEachStep(Late):
-    def apply(self, logits: torch.Tensor) -> torch.Tensor:
-        logger.warning("%d requests", len(self.rows))
-        return super().apply(logits)
 
 
 @defect("LP704", "appends to a file at each step")

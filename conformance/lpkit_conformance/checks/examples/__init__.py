@@ -19,6 +19,7 @@ from importlib.resources import files
 
 CASES = {
     "portable": {"extra_args": {"floor": 0.2}},
+    "nudge": {"extra_args": {"nudge_up": 4, "nudge_down": 9}},
     "noise": {"extra_args": {"noise": 1.5, "noise_seed": 3}},
     **{module: {"extra_args": {"echo": 1.5}} for module in ("tokens", "adapter", "v1", "v2")},
 }

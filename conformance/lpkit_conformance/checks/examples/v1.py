@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -39,7 +40,8 @@ class Echo(LogitsProcessor):
         for row in update.removed:
             self.state.pop(row, None)
         for added in update.added:
-            self.add(*added)
+            with suppress(ValueError):  # the front end did not ask validate_params
+                self.add(*added)
         for source, target, kind in update.moved:
             moving, displaced = self.state.pop(source, None), self.state.pop(target, None)
             if moving is not None:
