@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -98,6 +99,9 @@ class Case:
         extra = fields.get("extra_args")
         if extra is not None and not isinstance(extra, Mapping):
             raise CaseError(f"extra_args must be an object, not {type(extra).__name__}")
+        if extra is not None:
+            with contextlib.suppress(TypeError):  # what is no JSON stays as it is
+                fields["extra_args"] = json.loads(json.dumps(dict(extra)))  # as a client sends it: lists, keys of text
         generated = value.get(GENERATED, 0)
         if type(generated) is not int or not 0 <= generated <= MOST_GENERATED:
             raise CaseError(f"{GENERATED} must be a number of tokens up to {MOST_GENERATED}, not {generated!r}")

@@ -51,6 +51,12 @@ def test_text_and_mapping_give_the_same_case() -> None:
     assert json.loads(found.text) == given
 
 
+def test_a_case_of_python_values_is_what_a_client_sends() -> None:
+    case = Case.parse({"extra_args": {"ids": (4, 5), "weights": {7: 1.5}}})
+    assert case.fields["extra_args"] == {"ids": [4, 5], "weights": {"7": 1.5}}
+    assert case == Case.from_json(case.to_json())
+
+
 def test_each_request_gets_parameters_of_its_own() -> None:
     case = Case.parse({"extra_args": {"ids": [1, 2]}})
     case.params().extra_args["ids"].append(3)
