@@ -126,8 +126,8 @@ class Finding:
         return (what, self.location) if what and self.location else None
 
     @property
-    def late(self) -> tuple[bool, bool]:
-        """Rank among findings: what everyday requests meet comes before odd arguments, and a reason before none."""
+    def rank(self) -> tuple[bool, bool]:
+        """Rank among findings: everyday requests before odd arguments, findings with a reason before vague ones."""
         return "argument" in self.where, self.vague
 
     @property
@@ -303,7 +303,7 @@ class TargetResult:
                 first = groups.setdefault(check.said, GroupedResult(check, ()))
                 groups[check.said] = GroupedResult(first.check, (*first.hosts, check.host) if check.host else ())
         return sorted(
-            groups.values(), key=lambda group: group.check.finding.late if group.check.finding else (False,) * 2
+            groups.values(), key=lambda group: group.check.finding.rank if group.check.finding else (False,) * 2
         )
 
 

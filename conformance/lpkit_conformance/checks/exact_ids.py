@@ -80,14 +80,16 @@ def small_edits(subject: Subject) -> dict[tuple[TokenSource, int], torch.Tensor]
 
 
 def refuse_filler(subject: Subject) -> None:
-    """Raise Failed if a token that a request does not have is edited like one that it has, because the plugin writes
-    its id into the positions of the prompt, or of the output, that do not count."""
-    edits, own, vocab_size = small_edits(subject), SMALL[0], subject.setup.vocab_size
+    """Raise Failed if padding makes the plugin edit a token.
+
+    The plugin writes this token's id into the positions of the prompt, or of the output, that do not count.
+    """
+    edits, present, vocab_size = small_edits(subject), SMALL[0], subject.setup.vocab_size
     for place in (OUTPUT, PROMPT):
         if not _is_named(edits, place):
             continue
         common = torch.stack([edits[place, token] for token in SMALL if (place, token) in edits]).all(0)
-        request = place.request(subject, own)
+        request = place.request(subject, present)
         held = [*(request.prompt_token_ids or ()), *request.output_token_ids]
         common[[*held, *(token for case in subject.cases for token in subject.model.named(case))]] = False
         if int(common.sum()) != 1:  # no token, or a rule of many
@@ -95,18 +97,18 @@ def refuse_filler(subject: Subject) -> None:
         token, flat = int(common.to(torch.int8).argmax()), torch.zeros(1, vocab_size, device=common.device)
         rows = []
         for instead in (None, OTHER):
-            with subject.as_imported(), NoteHolders(own, (token, token - vocab_size), instead) as notes:
+            with subject.as_imported(), NoteHolders(present, (token, token - vocab_size), instead) as notes:
                 rows.append(_served(subject, [request], flat)[1][0])
             name, line, count = notes.holder
         row, other = rows
-        # Its own rule of this token has the id once, or does not follow the id that stands in these positions.
-        if count < 2 or row[token].sign() != row[own].sign() or other[token] or other[OTHER] != row[token]:
+        # A rule of this very token has the id once, or goes on when another id stands in these positions.
+        if count < 2 or row[token].sign() != row[present].sign() or other[token] or other[OTHER] != row[token]:
             continue
         raise Failed(
             f"token {token} is edited as if the request had it {place.name}",
             {"prompt": str(request.prompt_token_ids), "output": str(request.output_token_ids)},
             f"token {token} is left alone, as the request does not have it",
-            f"it is edited as token {own} is",
+            f"it is edited as token {present} is",
             cause=f"`{name}` has {token} in the positions that do not count",
             fix="leave out the positions that do not count: write a mask of those that do, as in "
             "`seen.scatter_reduce_(1, ids.clamp(min=0), counts, 'amax')`",

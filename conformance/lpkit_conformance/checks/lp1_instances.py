@@ -156,15 +156,16 @@ def _sharing(subject: Subject, finding: Finding) -> Finding:
                 continue
             owner, key = now.places[name]
             kind, of, line = state.kind_of(owner, key), name, findings.declaration(owner, key)
-            subject.plugin.restore_modules()
-            made = partial(parts.default_host, subject, 8)
-            changing = str(writes.follow(subject.plugin.cls, made, partial(now.get, of), serve).last or "")
             if kind == "default":
                 name = state.changed_default(vars(owner)[key], before, after)
             elif isinstance(before, dict) and isinstance(after, dict) and before.keys() == after.keys():
                 entry = next(entry for entry in before if not state.same(before[entry], after[entry]))
                 if isinstance(after[entry], list | dict | set):
-                    kind, name, line = "entry", f"{name}[{entry!r}]", changing or line
+                    kind, name = "entry", f"{name}[{entry!r}]"
+            subject.plugin.restore_modules()
+            made = partial(parts.default_host, subject, 8)
+            changing = str(writes.follow(subject.plugin.cls, made, partial(now.get, of), serve).last or "")
+            line = changing or line if kind == "entry" else line
             words = {"name": name, "of": of, "at": f", in line {changing.rpartition(':')[2]}" if changing else ""}
             cause, fix = (text(kind, "LP108").format(**words) for text in (advice.cause, advice.fix))
             return replace(finding, state=name, location=line or finding.location, cause=cause, fix=fix)

@@ -218,15 +218,16 @@ class LP113(Check):
 
 def _declined(subject: Subject, kind: str, error: BaseException, fix: str = "") -> Failed:
     raised = f"{type(error).__name__}: {error}"[:300]
-    cause, known, _ = exceptions.read(type(error).__name__, str(error), error)
-    fix = fix or (advice.fix("too large", LP113.code) if isinstance(error, OverflowError) else "")
+    cause, usual_fix, _ = exceptions.read(type(error).__name__, str(error), error)
+    too_large = isinstance(error, OverflowError) and re.search(exceptions.TOO_LARGE, str(error))
+    fix = fix or (advice.fix("too large", LP113.code) if too_large else usual_fix)
     return Failed(
         f"{kind} is declined because of an exception ({raised})",
         {"request": kind},
         "admitted, or declined without an exception",
         raised,
         cause="; ".join(filter(None, (cause, advice.cause("logged", LP113.code)))),
-        fix=fix or known,
+        fix=fix,
         location=author_lines.location_of(error)
         or _column(subject, str(error))
         or findings.own_line(subject.plugin.cls, "Params"),
@@ -279,8 +280,8 @@ class LP115(Check):
     """Token 0 is a token like any other.
 
     If the tokens 1 and 2 are treated as an argument names them, token 0 is treated in this way where it is named, or
-    `validate_params` refuses it. Advice, unless a case that you give names token 0. No token is treated as named
-    because shorter lists are filled up with it, nor as written because it stands in for the prompt: this fails.
+    `validate_params` refuses it. Advice, unless a case that you give names token 0. No token fills up short lists, or
+    takes the place of a prompt: this fails.
 
     Why: ``if token:`` and ``args.get("token") or default`` take token 0 for a missing argument, and the request is
     served as if it did not use the plugin. In many vocabularies, token 0 is a word, ``!``, or the end of the text.

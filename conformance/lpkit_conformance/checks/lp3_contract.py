@@ -279,7 +279,8 @@ class LP304(ContractCheck):
             row = compare.first_row(unlike)
             with edits.NoteEdits(view, row) as notes:
                 again(view)
-            name = trails.changed_by(notes.computed)
+            name = trails.changed_by(notes.wrote or notes.computed)
+            name = "" if notes.values.get(name) is view else name  # the view itself
             cause = advice.cause("gaps", self.code).format(name=name) if name else ""
             summary, where = "a non-contiguous view gives different logits", {"row": str(row)}
             raise Failed(Finding(summary, where, "equal logits", "different logits", cause=cause, state=name))
@@ -321,7 +322,9 @@ class LP305(ContractCheck):
                     row, token = (int(i) for i in wrong.nonzero()[0])
                     where = {"row": str(row), "token_id": str(token)}
                     summary = "a masked token was given a finite logit" + ", the only one of its row" * advised
-                    key = "revived" if bool(again(logits.clone())[row, token] == result[row, token]) else "mapped"
+                    free = logits.masked_fill(masked, -math.inf)
+                    free[row, token] = free[row].amax()
+                    key = "revived" if bool(again(free)[row, token] == result[row, token]) else "mapped"
                     fix = advice.fix("forced" if advised else "mapped", self.code) if advised or key == "mapped" else ""
                     got = f"{float(result[row, token]):g}"
                     cause = advice.cause(key, self.code).format(value=got)
@@ -480,7 +483,7 @@ class LP310(ContractCheck):
 class LP311(Check):
     """A changed copy is written back.
 
-    No line changes a copy of some logits in place that nothing reads after it.
+    Each copy of some logits that a line changes in place is read afterwards.
 
     Why: an index that is a list, a mask or a tensor makes a copy, also on ``lpkit.SparseLogits``. Its change has no
     effect: an argument is accepted and ignored, though the plugin acts.
@@ -496,7 +499,8 @@ class LP311(Check):
             standing.again(standing.logits)
         for holder, line in changes.changed.values():
             keys = " and ".join(f"`{key}`" for key in _without_effect(subject))
-            summary = f"{keys and f'{keys} has no effect: '}a copy of some logits is changed, and nothing reads it"
+            without = f": without {keys} the row is the same here" if keys else ""
+            summary = f"a copy of some logits is changed, and nothing reads it{without}"
             raise _dropped(summary, f"with {keys}" if keys else "of the case", holder, line)
         return None
 

@@ -65,9 +65,10 @@ class HostileCheck(LadderCheck):
         try:
             return super().run(subject)
         except Failed as failure:
-            if failure.finding.cause or self.code not in advice.CAUSES:
+            if failure.finding.cause or "manner" not in advice.CAUSES.get(self.code, ()):
                 raise
-            raise Failed(replace(failure.finding, cause=advice.cause("manner", self.code))) from failure
+            finding = replace(failure.finding, cause=advice.cause("manner", self.code))
+            raise Failed(finding, advice=failure.advice) from failure
 
 
 class LP801(HostileCheck):

@@ -34,8 +34,8 @@ def with_nan(finding: Finding, notes: NoteEdits, masked: bool) -> Finding:
     if not masked or len(reduced) != 1:
         return replace(finding, cause=cause, state=name)
     names, (name,) = "` and `".join(dict.fromkeys([*before, *reduced])), reduced
-    texts = linecache.getlines(file)[: int(line or 0)]
-    made = [n for n, text in enumerate(texts, 1) if text.lstrip().startswith(f"{name} = ")]
+    number, first = int(line or 0), _first_line(file, int(line or 0))
+    made = [n for n in range(first, number) if linecache.getline(file, n).lstrip().startswith(f"{name} = ")]
     finding = replace(finding, location=f"{file}:{made[-1]}") if made else finding
     reason, fix = (text("reduced", "LP306").format(name=names) for text in (advice.cause, advice.fix))
     return replace(finding, cause="; ".join(filter(None, (cause, reason))), fix=fix, state=name)
@@ -43,10 +43,15 @@ def with_nan(finding: Finding, notes: NoteEdits, masked: bool) -> Finding:
 
 def _reduced_before(file: str, number: int, operand: str) -> list[str]:
     """Return calls that reduce the same in the lines of a function before the line ``number``."""
-    functions = [node for node in ast.walk(syntax_of(file)) if isinstance(node, ast.FunctionDef)]
-    first = max((node.lineno for node in functions if node.lineno <= number <= (node.end_lineno or 0)), default=number)
+    first = _first_line(file, number)
     calls = REDUCTION.findall("".join(linecache.getlines(file)[first - 1 : number - 1]))
     return [call for call in calls if call.startswith(f"{operand}.")]
+
+
+def _first_line(file: str, number: int) -> int:
+    """Return the number of the first line of the function that a line is in; of a line in none, its own."""
+    functions = [node for node in ast.walk(syntax_of(file)) if isinstance(node, ast.FunctionDef)]
+    return max((node.lineno for node in functions if node.lineno <= number <= (node.end_lineno or 0)), default=number)
 
 
 def emptied(notes: NoteEdits, vocab_size: int) -> tuple[str, str]:

@@ -30,7 +30,7 @@ SIGNS: Final[Groups] = {
     "padding": WIDTHS,
     "histories": WIDTHS,
     "size": {"size-max": r"\bmax_num"},
-    "first-slots": {"first-slots": r"\.all\[:"},
+    "first-slots": {"first-slots": r"\.all\[: *[\w.(]"},
     "used": {"used": r"\bif\b.*\.used\b"},
     "swap": {"views": r"(\S+)\[(.+?)\], \1\[(.+?)\] = \1\[\3\], \1\[\2\]"},
     "LP105": {"popped": r"\.pop(item)?\(|\bdel\b"},

@@ -22,6 +22,9 @@ MISCALLED = r"(\w+)\(\) (?:takes|got multiple values|missing \d+ required)"
 BEYOND = r"index (\d+) is out of bounds for .* size (\d+)|mask \[(\d+)\] .* indexed tensor \[(\d+)"
 """How torch says that an index, or the length of a mask, is not one of a dimension."""
 
+TOO_LARGE = "too (large|big)|out of bounds"
+"""How Python, torch and numpy say that a number does not fit in a type."""
+
 MOST_VALUES = 3
 """Variables of a line that a cause names."""
 
@@ -54,6 +57,8 @@ def read(kind: str, text: str, error: BaseException | None = None) -> tuple[str,
         kind = "config field"
     elif (found := re.search(r"'(\w+)' object has no attribute", text)) and not hasattr(builtins, found[1]):
         kind = "missing attribute"
+    if kind == "OverflowError" and not re.search(TOO_LARGE, text):
+        kind = "out of range"
     if kind == "None" and values.endswith(" is None"):
         kind = "this None"
     causes = (

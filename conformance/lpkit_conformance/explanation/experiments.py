@@ -262,7 +262,7 @@ def _late(case: Reproduction) -> str:
 def _replaced_twice(case: Reproduction) -> tuple[str, str]:
     """Return the line and the name of an attribute that ``add_request`` sets to another object for each of two requests
     of one step; empty if there is none. The name is empty if the attribute is known to be at fault."""
-    replaced: list[set[str]] = [set()]
+    replaced: list[tuple[int, list[str]]] = []
 
     def change(host: Host) -> None:
         call = host.driver.call
@@ -271,7 +271,8 @@ def _replaced_twice(case: Reproduction) -> tuple[str, str]:
             before = dict(attributes(host.processor))
             result = call(method, *args)
             if method == "add_request":
-                replaced.append({name for name, value in attributes(host.processor) if value is not before.get(name)})
+                now = attributes(host.processor)
+                replaced.append((host.step, [name for name, value in now if value is not before.get(name)]))
             return result
 
         host.driver.call = call_and_compare  # type: ignore[method-assign]
@@ -279,11 +280,12 @@ def _replaced_twice(case: Reproduction) -> tuple[str, str]:
     if case.interface != V2:
         return "", ""
     _run(case, changed(case.make_host, change))
-    names = [f"self.{name}" for first, second in pairwise(replaced) for name in first & second]
+    pairs = [(first, second) for (step, first), (then, second) in pairwise(replaced) if step == then]
+    names = [f"self.{name}" for first, second in pairs for name in first if name in second]
     history = history_of(*case.at, names[0]) if names else None
     lines = [change.lines[0] for change in history.changes if change.method == "add_request"] if history else []
-    known = case.culprit and case.culprit.name == names[0] if names else False
-    return (str(lines[-1]), "" if known else names[0]) if lines else ("", "")
+    at_fault = bool(names) and case.culprit is not None and case.culprit.name == names[0]
+    return (str(lines[-1]), "" if at_fault else names[0]) if lines else ("", "")
 
 
 def _evened(case: Reproduction) -> list[Reproduction]:

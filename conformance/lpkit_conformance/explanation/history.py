@@ -230,7 +230,8 @@ class StateHistory:
         held = self.objects.get(here)
         _, other = self.holders.get(id(held), (None, self.request))
         stored = [change for change in self.of_request if change.path == (here,)]
-        if other == self.request or not stored:
+        changed = any(len(change.path) > 1 for change in self.changes)
+        if other == self.request or not stored or not changed:
             return None
         return self._reason("used before", None, line=stored[-1].lines[0].number, other=other)
 
@@ -365,7 +366,7 @@ class _Follower:
     def value(self) -> Any:
         """Return the attribute of the instance, of its class or module, or of each request's callable."""
         processor, (first, *fields) = self.host.driver.processor, self.history.name.split(".")
-        made = fields and vars(processor).get(fields[0], getattr_static(processor, fields[0], MISSING))
+        made = getattr_static(processor, fields[0], MISSING) if fields else MISSING
         if first != "self" or made is MISSING or isinstance(made, cached_property | property):
             kept = self._shared.get(self.history.name)
             return self._of_callables() if kept is MISSING else kept

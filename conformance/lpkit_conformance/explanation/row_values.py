@@ -400,20 +400,20 @@ def _asked(seen: Seen, before: list[Seen]) -> Apart | None:
                 key for key in (ast.unparse(part.left) for part in looked) if kept and f"{kept[0]}[{key}]" in stored
             ]
             line = next((one.line for one in before[::-1] if keys and _sets(one, seen, keys[0])), seen.line)
-            if not kept and (found := _looked_up(node.test, seen, before)):
-                line, kept = found
+            if not kept and (look_up := _look_up(node.test, seen, before)):
+                line, kept = look_up
             return Apart("asked" if kept else "way", f"{seen.file}:{line}", kept[0] if kept else "")
     return None
 
 
-def _looked_up(test: ast.expr, seen: Seen, before: list[Seen]) -> tuple[int, list[str]] | None:
+def _look_up(test: ast.expr, seen: Seen, before: list[Seen]) -> tuple[int, list[str]] | None:
     """Return the line that looked up what a condition asks in what the author's code keeps, and the name of that."""
     for name in [node.id for node in ast.walk(test) if isinstance(node, ast.Name)]:
-        for one in [one for one in before[::-1] if _sets(one, seen, name)][:1]:
+        for earlier in [line for line in before[::-1] if _sets(line, seen, name)][:1]:
             with contextlib.suppress(SyntaxError):
-                for node in ast.walk(parsed(one.file, one.line)):
+                for node in ast.walk(parsed(earlier.file, earlier.line)):
                     if isinstance(node, ast.Attribute) and node.attr == "get" and _of_instance(node.value):
-                        return one.line, [ast.unparse(node.value)]
+                        return earlier.line, [ast.unparse(node.value)]
     return None
 
 

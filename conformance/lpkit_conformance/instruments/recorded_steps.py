@@ -109,7 +109,7 @@ class _Kernel:
         rows = _seen(SlotHistories(*given[:texts], **sizes), index, here) if texts else None
         every = _rows(torch.arange(len(here)), here)
         if self._form:
-            self._edit(SparseLogits(edited, every), rows, [column[here] for column in columns])
+            self._edit(edited, every, rows, [column[here] for column in columns])
             logits[index] = edited
             return
         step, kinds, sparse = steps()[self.__name__]
@@ -120,15 +120,18 @@ class _Kernel:
         step(SparseLogits(edited, every) if sparse else edited, rows, *values)
         logits[index] = edited
 
-    def _edit(self, logits: SparseLogits, rows: Rows | None, columns: Sequence[torch.Tensor]) -> None:
+    def _edit(self, edited: torch.Tensor, every: Rows, rows: Rows | None, columns: Sequence[torch.Tensor]) -> None:
+        states: list[SparseLogits] = []  # the logits before each write
+
         def leaf(name: str, *parts: Any) -> Any:
             if name == OfSlots.kind:
                 _, dims, number = parts
                 return columns[number].squeeze(1) if dims == (1, False) else columns[number]
-            return logits[evaluate(parts[1], leaf)] if name == "read" else getattr(rows, name)
+            return states[parts[0]][evaluate(parts[1], leaf)] if name == "read" else getattr(rows, name)
 
         for _, ids, values in self._form:
-            logits[evaluate(ids, leaf)] = evaluate(values, leaf)
+            states.append(SparseLogits(edited.clone(), every))
+            SparseLogits(edited, every)[evaluate(ids, leaf)] = evaluate(values, leaf)
 
 
 def _acting(rows: Rows, columns: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -90,8 +90,9 @@ def parting(here: list[Seen], there: list[Seen]) -> tuple[str, str]:
     one, other = pairs[parted]
     kept = [name for name in one.values if name.startswith("self.") and one.values[name] != other.values.get(name)]
     if parted == 0 and kept:
-        places = dict.fromkeys(f"{line.file}:{line.line}" for line in here if kept[0] in text_of(line))
-        return kept[0], next((place for place in places if changed_by(place).startswith(kept[0])), [*places, ""][0])
+        word = re.compile(rf"{re.escape(kept[0])}\b")
+        places = dict.fromkeys(f"{line.file}:{line.line}" for line in here if word.search(text_of(line)))
+        return kept[0], next((place for place in places if word.match(changed_by(place))), [*places, ""][0])
     ran_before = [pair for pair in pairs[:parted] if pair[0].frame == one.frame] or pairs[max(parted - 1, 0) : parted]
     returned = "return" in one.values and one.line == other.line
     line, others = (one, other) if returned or not ran_before else ran_before[-1]

@@ -100,7 +100,7 @@ class Case:
         if extra is not None and not isinstance(extra, Mapping):
             raise CaseError(f"extra_args must be an object, not {type(extra).__name__}")
         if extra is not None:
-            with contextlib.suppress(TypeError):  # what is no JSON stays as it is
+            with contextlib.suppress(TypeError, ValueError, RecursionError):  # what is no JSON stays as it is
                 fields["extra_args"] = json.loads(json.dumps(dict(extra)))  # as a client sends it: lists, keys of text
         generated = value.get(GENERATED, 0)
         if type(generated) is not int or not 0 <= generated <= MOST_GENERATED:

@@ -13,7 +13,7 @@ from zlib import crc32
 
 import torch
 
-MOST_COLUMNS = 5  # that a kernel reads
+MOST_COLUMNS = 5  # that one kernel reads
 
 
 class NotRecordableError(Exception):

@@ -281,7 +281,8 @@ def _check(function: Any) -> None:
                 raise NotRecordableError(f"it could have an effect ({instruction.opname})")
             if instruction.opname in ("PUSH_EXC_INFO", "SETUP_FINALLY"):  # it could catch the stand-ins' refusal
                 raise NotRecordableError("it handles exceptions")
-            in_place = instruction.opname.startswith("INPLACE_") or instruction.argrepr.endswith("=")
+            binary = instruction.opname == "BINARY_OP" and instruction.argrepr.endswith("=")  # from Python 3.11 on
+            in_place = binary or instruction.opname.startswith("INPLACE_")
             if in_place and following.opname.startswith("STORE_"):  # what is no item may have another name
                 raise NotRecordableError("it changes a variable in place")
             if instruction.opname == "LOAD_GLOBAL":

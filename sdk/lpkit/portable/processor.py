@@ -103,7 +103,9 @@ class LogitsProcessor(PortableProcessor):
             try:
                 self._by_slot.rehearse(self._v2 is not None)
             except Exception:
-                logger.exception("%s: each step runs its Python: its kernel does not compile", type(self).__qualname__)
+                logger.exception(
+                    "%s: its kernel could not be prepared; each step runs its Python", type(self).__qualname__
+                )
                 self._by_slot = None
 
     @classmethod

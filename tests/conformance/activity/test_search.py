@@ -79,6 +79,10 @@ def test_a_case_for_which_it_acts_soon_is_left_alone(cls: Any) -> None:
     assert search(subject_of(cls)) is None
 
 
+def test_a_case_with_more_min_tokens_than_are_tried_is_searched() -> None:
+    assert search(subject_of(Never, {**Never.CASE, "min_tokens": 16})) is None
+
+
 def test_without_a_case_one_is_derived_from_the_declared_parameters() -> None:
     found = search(subject_of(PortableLate, {}))
     assert found is not None

@@ -186,6 +186,15 @@ class Divides(Sparse):
         logits[self.ids[rows]] = self.values[rows] / 3
 
 
+class Compares(Sparse):
+    """Keeps a comparison in a variable, which changes nothing in place."""
+
+    def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
+        values = logits[self.ids[rows]]
+        high = values >= self.values[rows]
+        logits[self.ids[rows]] = (values + 1).where(high, values)
+
+
 class InPlace(Sparse):
     """A tensor with two names."""
 
@@ -328,7 +337,7 @@ def calls(processor: Any) -> list[str]:
     return [name for name, *_ in processor._by_slot._calls]
 
 
-@pytest.mark.parametrize("cls", [Far, Helped, Chosen, Biases, BiasesTwice, Penalizes, Bans, Cites, Holds])
+@pytest.mark.parametrize("cls", [Far, Helped, Chosen, Biases, BiasesTwice, Compares, Penalizes, Bans, Cites, Holds])
 def test_calls_of_kernels_with_columns_are_recorded(cls: type[lpkit.LogitsProcessor]) -> None:
     assert made(cls)._by_slot.recorded
 
@@ -399,7 +408,7 @@ def test_a_kernel_that_does_not_compile_leaves_the_step_to_its_python(
 
     monkeypatch.setattr(BySlot, "rehearse", refuse)
     assert made(Biases)._by_slot is None
-    assert "Biases: each step runs its Python" in caplog.text
+    assert "Biases: its kernel could not be prepared" in caplog.text
 
 
 def test_a_recorded_step_has_no_reason() -> None:

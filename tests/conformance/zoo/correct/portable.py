@@ -146,6 +146,22 @@ class PortableDefaults(lpkit.LogitsProcessor):
         return torch.where(logits > -INF, cap * torch.tanh(logits / cap), logits)
 
 
+@sound("reads all that it needs before it writes", case={"extra_args": {"pair_first": 5, "pair_second": 5}})
+class ReadsBothFirst(lpkit.LogitsProcessor):
+    class Params(lpkit.Params, prefix="pair_"):
+        first: lpkit.TokenId
+        second: lpkit.TokenId
+
+    first = lpkit.column(torch.int64)
+    second = lpkit.column(torch.int64)
+
+    def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
+        first, second = self.first[rows].unsqueeze(1), self.second[rows].unsqueeze(1)
+        raised, lowered = logits[first] + 2.0, logits[second] - 1.0
+        logits[first] = raised
+        logits[second] = lowered
+
+
 @sound("a wide column: several ids per request", case={"extra_args": {"ban_ids": [5, 8, 13]}})
 class PortableBan(lpkit.LogitsProcessor):
     class Params(lpkit.Params, prefix="ban_"):
