@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import lpkit
+import lpkit.v1
+import lpkit.v2
 import torch
 
 
@@ -65,3 +67,49 @@ class Trips(Push):
             logits[:] = 0.0
             raise RuntimeError("a lookup failed")
         return super().process(logits, rows)
+
+
+class KeepsV1(lpkit.v1.LogitsProcessor):
+    """Wrong: it takes a request that enters with outputs for one that it knows, and uses the row's last value."""
+
+    def __init__(self, vllm_config: Any, device: Any, is_pin_memory: bool) -> None:
+        self.push: dict[int, float] = {}
+
+    def is_argmax_invariant(self) -> bool:
+        return False
+
+    def update_state(self, batch_update: Any) -> None:
+        for row, params, _, outputs in batch_update.added if batch_update else ():
+            if not outputs:
+                self.push[row] = (params.extra_args or {}).get("push", 0.0)
+        for source, target, kind in batch_update.moved if batch_update else ():
+            values = self.push.get(source, 0.0), self.push.get(target, 0.0)
+            self.push[target] = values[0]
+            if kind.name == "SWAP":
+                self.push[source] = values[1]
+
+    def apply(self, logits: Any) -> Any:
+        for row in range(logits.shape[0]):
+            logits[row, 5] += self.push.get(row, 0.0)
+        return logits
+
+
+class KeepsV2(lpkit.v2.LogitsProcessor):
+    """Wrong: the same mistake on V2, with a slot's value."""
+
+    def __init__(self, vllm_config: Any, req_states: Any) -> None:
+        self.states = req_states
+        self.push: dict[int, float] = {}
+
+    def add_request(self, req_idx: int, params: Any) -> bool:
+        if self.states.prefill_len.np[req_idx] == self.states.prompt_len.np[req_idx]:
+            self.push[req_idx] = (params.extra_args or {}).get("push", 0.0)
+        return bool((params.extra_args or {}).get("push"))
+
+    def apply_staged_writes(self) -> None:
+        pass
+
+    def apply(self, logits: Any, ctx: Any) -> Any:
+        for row, slot in enumerate(ctx.expanded_idx_mapping.tolist()):
+            logits[row, 5] += self.push.get(slot, 0.0)
+        return logits
