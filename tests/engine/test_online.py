@@ -14,9 +14,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +22,11 @@ import hostile
 import httpx
 import openai
 import pytest
-from lpkit.rules.policy import VARIABLE
-from lpkit_conformance import failures, traces
 from lpkit_conformance.checks.engine.asks import Ask
 from lpkit_conformance.engine.tiny import EngineSettings
-from lpkit_conformance.watch import SWITCH
-from serving import COMPLETIONS, CURL_HEADER, EOS, PROBES, VOCAB, WORDS, Made, Server, make, until
+from serving import COMPLETIONS, CURL_HEADER, EOS, VOCAB, WORDS, Made, Server, make
 
 pytestmark = pytest.mark.engine
-
-NEIGHBOUR, PUSH = "watch_probes:Neighbour", "watch_probes:Push"
 
 Tokens = list[int]
 
@@ -45,16 +38,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
 
 @pytest.fixture(scope="module")
 def servers(made: Made, runners: tuple[str, ...]) -> Iterator[dict[str, Server]]:
-    """One on each runner that loads processors, started side by side; they are watched, and one processor is wrong."""
+    """One on each runner that loads processors, started side by side."""
     with ExitStack() as stack:
         started = {}
-        environment = {
-            "PYTHONPATH": f"{PROBES}:{made.environment(made.site)['PYTHONPATH']}",
-            SWITCH: str(made.home / "watch.toml"),
-            VARIABLE: str(made.home / "rules.toml"),
-        }
         for runner in runners:
-            started[runner] = Server(runner, made, ["--logits-processors", PUSH, NEIGHBOUR], environment)
+            started[runner] = Server(runner, made)
             stack.callback(started[runner].close)
         for server in started.values():
             server.wait()
@@ -302,87 +290,6 @@ def test_hostile_documents_are_refused_one_by_one_and_change_no_other_reply(
     statuses, others = asyncio.run(all_of_them([text for text, _ in texts]))
     assert statuses == [200 if good else 400 for _, good in texts]
     assert others == [plain[PROMPTS[0]][:4]] * len(others)
-
-
-# The watcher
-
-
-def ask(server: Server, number: int) -> int:
-    """Send a request, and return its status; every second request uses the processors."""
-    extra = {"vllm_xargs": {"push": 1.0}} if number % 2 else {}
-    body = {"model": "MODEL", "prompt": f"w{number + 3}", "max_tokens": 8, **extra}
-    return server.curl(json.dumps(body))[0]
-
-
-def violations(server: Server) -> dict[str, Any]:
-    """Send requests, and return what the watcher says of them."""
-    with ThreadPoolExecutor(8) as pool:
-        assert set(pool.map(lambda number: ask(server, number), range(40))) == {200}
-    until(lambda: json.loads(server.get("/lpkit/violations"))["violations"], "no violation was reported")
-    page: dict[str, Any] = json.loads(server.get("/lpkit/violations"))
-    return page
-
-
-def test_the_watcher_blames_a_defective_plugin_and_not_the_correct_ones_next_to_it(server: Server) -> None:
-    page = violations(server)
-    assert list(page["counts"]) == [NEIGHBOUR]
-    assert list(page["counts"][NEIGHBOUR]) == ["touched"]
-    first = page["violations"][0]
-    assert first["runner"] == server.runner
-    assert first["arguments"] == {}  # those of the request whose row was changed
-    trace = traces.load(first["trace"])
-    assert trace.runner == server.runner
-    assert trace.settings["watch"]["uses"][trace.settings["watch"]["request"]] is False
-
-
-def test_the_numbers_are_in_the_metrics_and_in_the_log(server: Server) -> None:
-    assert ask(server, 1) == 200
-
-    def metric(name: str, **labels: str) -> float:
-        wanted = [f'{label}="{value}"' for label, value in labels.items()]
-        lines = [line for line in server.get("/lpkit/metrics").splitlines() if line.startswith(f"{name}{{")]
-        return sum(float(line.rpartition(" ")[2]) for line in lines if all(label in line for label in wanted))
-
-    until(lambda: metric("lpkit_watch_rows_total", processor=PUSH), "no row was compared")
-    assert metric("lpkit_watch_active") == 1
-    assert metric("lpkit_watch_errors_total") == 0
-    # On a busy machine, the watcher samples fewer steps than the settings allow.
-    assert 0 < metric("lpkit_watch_sampled_steps_total") <= metric("lpkit_watch_steps_total")
-    assert metric("lpkit_watch_calls_total", processor=PUSH, method="apply") > 0
-    assert metric("lpkit_watch_violations_total", processor=PUSH) == 0
-    until(lambda: "rows compared" in server.log, "the log has no summary")
-
-
-def test_receipts_of_requests_are_in_the_log_and_their_sums_in_the_routes(server: Server) -> None:
-    ban = '[{"rule": "ban", "phrases": [7], "when": {"until": 4}}]'
-    for document, label in ((ban, "mine"), ("least", "yours"), (ban, "next")):
-        extra = {"vllm_xargs": {"rules": document, "rules_receipt": label}}
-        assert server.curl(json.dumps({"model": "MODEL", "prompt": "w9", "max_tokens": 6, **extra}))[0] == 200
-    until(lambda: "lpkit rules: receipt 'yours'" in server.log, "no receipt was logged")
-    (mine,) = re.findall(r"receipt 'mine': /0 ban (\d+) of (\d+) rows", server.log)
-    assert 4 <= int(mine[0]) < int(mine[1])
-    assert "receipt 'yours': documents.least/0 bias" in server.log
-
-    def counted() -> dict[tuple[str, str], Any]:
-        return {(item["rule"], item["step"]): item for item in json.loads(server.get("/lpkit/rules"))}
-
-    until(lambda: {("ban", ""), ("bias", "documents.least/0")} <= counted().keys(), "no counts in the route")
-    assert counted()["ban", ""]["requests"] >= 1
-    assert counted()["bias", "documents.least/0"]["rows"] >= 6
-    assert 'rule="bias",step="documents.least/0"} 1' in server.get("/lpkit/metrics")
-
-
-def test_a_trace_of_a_server_fails_again_in_a_real_engine_and_a_correct_plugin_passes_it(server: Server) -> None:
-    failure = failures.load(Path(violations(server)["violations"][0]["trace"]))
-    assert (failure.target, failure.host) == (NEIGHBOUR, server.runner)
-    wrong = failures.rerun_on_engine(failure)
-    assert failures.outcome_on_engine(wrong) == "failing"
-    correct = failures.rerun_on_engine(replace(failure, target=PUSH))
-    assert failures.outcome_on_engine(correct) == "fixed", correct
-    for result in (wrong, correct):
-        (batches,) = [note for note in result.notes if "batches" in note]
-        met, wanted = map(int, re.findall(r"\d+", batches)[:2])
-        assert met >= wanted / 4 > 0, batches  # other tests' requests share the server, at times that differ
 
 
 # What the plugin's README says

@@ -1,35 +1,88 @@
-"""The watcher in real engines of both runners, in which no server runs: ``test_online.py`` has the servers."""
+"""The watcher in real servers and engines of both runners: it blames a wrong plugin, and only that one."""
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from lpkit_conformance import traces
+from lpkit.rules.policy import VARIABLE
+from lpkit_conformance import failures, traces
 from lpkit_conformance.checks.engine.asks import Ask
+from lpkit_conformance.engine import model
 from lpkit_conformance.engine.process import EngineProcess, RemoteError
 from lpkit_conformance.engine.tiny import EngineSettings
 from lpkit_conformance.vllm_api.runners import V1, Runner
 from lpkit_conformance.watch import QUARANTINE, SWITCH
 from lpkit_conformance.watch.run_directory import RUN, read_numbers
-from serving import Made, install_entry_points, until, write_settings
+from serving import LONGEST, PROBES, VOCAB, Made, Server, never_ending, write_metadata_of_vllm, write_tokenizer
 
 pytestmark = pytest.mark.engine
 
-PUSH = "watch_probes:Push"
+PROJECT = Path(__file__).parents[2]
+NEIGHBOUR, PUSH = "watch_probes:Neighbour", "watch_probes:Push"
+
+
+def install_entry_points(site: Path) -> None:
+    """Write the metadata that pip would, from this project's pyproject.toml.
+
+    The distribution has lpkit's name, so it hides the metadata of an older lpkit that is installed in this environment.
+    """
+    import tomllib
+
+    declared = tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["entry-points"]
+    folder = site / "vllm_lpkit-1.0.dist-info"
+    folder.mkdir(parents=True)
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: vllm-lpkit\nVersion: 1.0\n", encoding="utf-8")
+    lines = []
+    for group, targets in declared.items():
+        lines += [f"[{group}]\n", *(f"{name} = {target}\n" for name, target in targets.items())]
+    (folder / "entry_points.txt").write_text("".join(lines), encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
     home = tmp_path_factory.mktemp("watched")
     install_entry_points(home / "site")
-    write_settings(home)
+    write_metadata_of_vllm(home / "site")
+    model.write(home / "MODEL", VOCAB, LONGEST)
+    never_ending(home / "MODEL")
+    write_tokenizer(home / "MODEL")
+    (home / "watch.toml").write_text(
+        f"budget = 1.0\ninterval = 0.2\nlog_every = 1.0\ndirectory = {json.dumps(str(home))}\n"
+    )
+    (home / "rules.toml").write_text(
+        'receipt = true\ndocuments = {least = [{rule = "bias", ids = [3], values = [9]}]}\n'
+    )
     return Made(home, home / "site", home)
+
+
+@pytest.fixture(scope="module")
+def servers(made: Made, runners: tuple[str, ...]) -> Iterator[dict[str, Server]]:
+    """Start a server on each runner that loads processors."""
+    with ExitStack() as stack:
+        started = {}
+        for runner in runners:
+            environment = {
+                "PYTHONPATH": f"{PROBES}:{made.environment(made.site)['PYTHONPATH']}",
+                SWITCH: str(made.home / "watch.toml"),
+                VARIABLE: str(made.home / "rules.toml"),
+            }
+            passed = [PUSH, NEIGHBOUR, "lpkit.rules.chain:Rules"]
+            started[runner] = Server(runner, made, ["--logits-processors", *passed], environment)
+            stack.callback(started[runner].close)
+        for server in started.values():
+            server.wait()
+        yield started
 
 
 LOAD_PLUGINS = """
@@ -53,6 +106,89 @@ def test_without_the_switch_vllm_prints_nothing_about_lpkit_and_loads_one_small_
     *printed, loaded = done.stdout.splitlines()
     assert loaded.split() == ["lpkit_conformance", "lpkit_conformance.watch"]
     assert "lpkit" not in "".join(printed) + done.stderr
+
+
+def ask(server: Server, number: int) -> int:
+    """Send a request, and return its status; every second request uses the processors."""
+    extra = {"vllm_xargs": {"push": 1.0}} if number % 2 else {}
+    body = {"model": "MODEL", "prompt": f"w{number + 3}", "max_tokens": 8, **extra}
+    return server.curl(json.dumps(body))[0]
+
+
+def until(condition: Callable[[], Any], what: str) -> None:
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end, what
+        time.sleep(0.1)
+
+
+def violations(server: Server) -> dict[str, Any]:
+    """Send requests, and return what the watcher says of them."""
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(lambda number: ask(server, number), range(40))) == {200}
+    until(lambda: json.loads(server.get("/lpkit/violations"))["violations"], "no violation was reported")
+    page: dict[str, Any] = json.loads(server.get("/lpkit/violations"))
+    return page
+
+
+@pytest.mark.parametrize("runner", ["v1", "v2"])
+def test_the_watcher_blames_a_defective_plugin_and_not_the_correct_one_next_to_it(
+    servers: dict[str, Server], runner: str
+) -> None:
+    page = violations(servers[runner])
+    assert list(page["counts"]) == [NEIGHBOUR]
+    assert list(page["counts"][NEIGHBOUR]) == ["touched"]
+    first = page["violations"][0]
+    assert first["runner"] == runner
+    assert first["arguments"] == {}  # those of the request whose row was changed
+    trace = traces.load(first["trace"])
+    assert trace.runner == runner
+    assert trace.settings["watch"]["uses"][trace.settings["watch"]["request"]] is False
+
+
+@pytest.mark.parametrize("runner", ["v1", "v2"])
+def test_the_numbers_are_in_the_metrics_and_in_the_log(servers: dict[str, Server], runner: str) -> None:
+    server = servers[runner]
+    assert ask(server, 1) == 200
+
+    def metric(name: str, **labels: str) -> float:
+        wanted = [f'{label}="{value}"' for label, value in labels.items()]
+        lines = [line for line in server.get("/lpkit/metrics").splitlines() if line.startswith(f"{name}{{")]
+        return sum(float(line.rpartition(" ")[2]) for line in lines if all(label in line for label in wanted))
+
+    until(lambda: metric("lpkit_watch_rows_total", processor=PUSH), "no row was compared")
+    assert metric("lpkit_watch_active") == 1
+    assert metric("lpkit_watch_errors_total") == 0
+    # On a busy machine, the watcher samples fewer steps than the settings allow.
+    assert 0 < metric("lpkit_watch_sampled_steps_total") <= metric("lpkit_watch_steps_total")
+    assert metric("lpkit_watch_calls_total", processor=PUSH, method="apply") > 0
+    assert metric("lpkit_watch_violations_total", processor=PUSH) == 0
+    until(lambda: "rows compared" in server.log, "the log has no summary")
+
+
+@pytest.mark.parametrize("runner", ["v1", "v2"])
+def test_receipts_of_requests_are_in_the_log_and_their_sums_in_the_routes(
+    servers: dict[str, Server], runner: str
+) -> None:
+    server = servers[runner]
+    ban = '[{"rule": "ban", "phrases": [7], "when": {"until": 4}}]'
+    for document, label in ((ban, "mine"), ("least", "yours"), (ban, "next")):
+        extra = {"vllm_xargs": {"rules": document, "rules_receipt": label}}
+        assert server.curl(json.dumps({"model": "MODEL", "prompt": "w9", "max_tokens": 6, **extra}))[0] == 200
+    until(lambda: "lpkit rules: receipt 'yours'" in server.log, "no receipt was logged")
+    (mine,) = re.findall(r"receipt 'mine': /0 ban (\d+) of (\d+) rows", server.log)
+    assert 4 <= int(mine[0]) < int(mine[1])
+    assert "receipt 'yours': documents.least/0 bias" in server.log
+    until(lambda: len(json.loads(server.get("/lpkit/rules"))) == 2, "no counts in the route")
+    counted = {(item["rule"], item["step"]): item for item in json.loads(server.get("/lpkit/rules"))}
+    assert counted["ban", ""]["requests"] >= 1
+    assert counted["bias", "documents.least/0"]["rows"] >= 6
+    assert 'rule="bias",step="documents.least/0"} 1' in server.get("/lpkit/metrics")
+
+
+@pytest.mark.parametrize("runner", ["v1", "v2"])
+def test_the_servers_own_routes_are_as_they_were(servers: dict[str, Server], runner: str) -> None:
+    assert servers[runner].metric("vllm:iteration_tokens_total_count") > 0
 
 
 def watched(made: Made, folder: Path, runner: Runner = V1, quarantine: str = "") -> EngineProcess:
@@ -102,6 +238,22 @@ def test_a_correct_plugin_causes_no_report_in_many_requests(quarantined: Watched
     assert found()["processors"][PUSH]["violations"] == {}
     assert (found()["errors"], found()["active"]) == (0, True)
     assert set(folder.glob("*.jsonl")) == before
+
+
+@pytest.mark.parametrize("runner", ["v1", "v2"])
+def test_a_trace_of_a_server_fails_again_in_a_real_engine_and_a_correct_plugin_passes_it(
+    servers: dict[str, Server], runner: str
+) -> None:
+    failure = failures.load(Path(violations(servers[runner])["violations"][0]["trace"]))
+    assert (failure.target, failure.host) == (NEIGHBOUR, runner)
+    wrong = failures.rerun_on_engine(failure)
+    assert failures.outcome_on_engine(wrong) == "failing"
+    correct = failures.rerun_on_engine(replace(failure, target=PUSH))
+    assert failures.outcome_on_engine(correct) == "fixed", correct
+    for result in (wrong, correct):
+        (batches,) = [note for note in result.notes if "batches" in note]
+        met, wanted = map(int, re.findall(r"\d+", batches)[:2])
+        assert met >= wanted / 2 > 0, batches
 
 
 def test_with_a_quarantine_the_engine_goes_on_without_the_processor_for_the_request_at_fault(

@@ -40,8 +40,8 @@ class Nursery:
             return int(self._process.call(job, SECONDS))
 
     def Popen(self, command: Sequence[str], *, stdout: Any, env: dict[str, str], **given: Any) -> Any:  # noqa: N802
-        """``subprocess.Popen`` of a child; it is not forked without Linux, or if it needs a hash seed of its own."""
-        if env.get("PYTHONHASHSEED") != os.environ.get("PYTHONHASHSEED") or not Path("/proc/self/stat").exists():
+        """``subprocess.Popen`` of a child; it is not forked if it needs a hash seed of its own."""
+        if env.get("PYTHONHASHSEED") != os.environ.get("PYTHONHASHSEED"):
             return subprocess.Popen(command, stdout=stdout, env=env, **given)
         folder, entry = command[-2:]
         job = {"folder": folder, "entry": entry, "env": env, "output": stdout.name, "cwd": str(Path.cwd())}
@@ -111,6 +111,7 @@ def _live(folder: str, entry: str, env: dict[str, str], output: str, cwd: str, l
         os.environ.update(env | _prepared)
         path = [*filter(None, env["PYTHONPATH"].split(os.pathsep))]
         sys.path[:] = [*path, *(entry for entry in sys.path if entry not in path)]
+        sys.argv[:] = ["-c", folder, entry]
         start([folder, entry])
         status = 0
     except SystemExit as end:

@@ -15,7 +15,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,8 +27,7 @@ from lpkit_conformance.engine import model
 from safetensors.torch import load_file, save_file
 
 PROBES = Path(__file__).parents[1] / "probes"
-ROOT = Path(__file__).parents[3]
-RULES = ROOT / "reference_plugins" / "lpkit-rules"
+RULES = Path(__file__).parents[3] / "reference_plugins" / "lpkit-rules"
 VOCAB = 512
 EOS = 2  # of the tiny model, and the token that the README's requests raise
 WORDS = {"<unk>": 0, "<s>": 1, "</s>": EOS} | {f"w{number}": number for number in range(3, VOCAB)}
@@ -98,32 +97,8 @@ def write_metadata_of_vllm(site: Path) -> None:
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: vllm\nVersion: {version}\n", encoding="utf-8")
 
 
-def install_entry_points(site: Path) -> None:
-    """Write the metadata that pip would, from this project's pyproject.toml.
-
-    The distribution has lpkit's name, so it hides the metadata of an older lpkit that is installed in this environment.
-    """
-    import tomllib
-
-    declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["entry-points"]
-    folder = site / "vllm_lpkit-1.0.dist-info"
-    folder.mkdir(parents=True)
-    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: vllm-lpkit\nVersion: 1.0\n", encoding="utf-8")
-    lines = []
-    for group, targets in declared.items():
-        lines += [f"[{group}]\n", *(f"{name} = {target}\n" for name, target in targets.items())]
-    (folder / "entry_points.txt").write_text("".join(lines), encoding="utf-8")
-
-
-def write_settings(home: Path) -> None:
-    """Settings of a watcher that compares all that it can, and logs soon."""
-    (home / "watch.toml").write_text(
-        f"budget = 1.0\ninterval = 0.2\nlog_every = 1.0\ndirectory = {json.dumps(str(home))}\n"
-    )
-
-
 def make(folder: Path) -> Made:
-    """Scaffold a plugin, install it, lpkit-rules and the watcher, and write the model: all in ``folder``."""
+    """Scaffold a plugin, install it and lpkit-rules, and write the model: all in ``folder``."""
     project = bake(names_for("made-online"), "processor", folder)
     site = folder / "site"
     # Without isolation if the build backend is at hand; else pip fetches it.
@@ -134,22 +109,10 @@ def make(folder: Path) -> Made:
     )
     assert done.returncode == 0, done.stdout + done.stderr
     write_metadata_of_vllm(site)
-    install_entry_points(site)
     model.write(folder / "MODEL", VOCAB, LONGEST)
     never_ending(folder / "MODEL")
     write_tokenizer(folder / "MODEL")
-    write_settings(folder)
-    (folder / "rules.toml").write_text(
-        'receipt = true\ndocuments = {least = [{rule = "bias", ids = [3], values = [9]}]}\n'
-    )
     return Made(project, site, folder)
-
-
-def until(condition: Callable[[], Any], what: str) -> None:
-    end = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < end, what
-        time.sleep(0.1)
 
 
 class Server:
