@@ -325,6 +325,7 @@ class LP305(ContractCheck):
                     free = logits.masked_fill(masked, -math.inf)
                     free[row, token] = free[row].amax()
                     key = "revived" if bool(again(free)[row, token] == result[row, token]) else "mapped"
+                    again(logits.masked_fill(masked, -math.inf))  # the last that it gets shows the line
                     fix = advice.fix("forced" if advised else "mapped", self.code) if advised or key == "mapped" else ""
                     got = f"{float(result[row, token]):g}"
                     cause = advice.cause(key, self.code).format(value=got)
