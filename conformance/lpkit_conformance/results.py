@@ -296,7 +296,7 @@ class TargetResult:
         return sum(check.status in statuses for check in self.checks)
 
     def together(self, *statuses: Status) -> list[GroupedResult]:
-        """Return the results of these statuses, the late ones last; equal results of several hosts are one finding."""
+        """Return the results of these statuses, by the rank of their findings; equal ones of several hosts are one."""
         groups: dict[tuple[str, str, str], GroupedResult] = {}
         for check in self.checks:
             if check.status in statuses:

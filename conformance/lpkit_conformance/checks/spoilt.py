@@ -27,25 +27,21 @@ def with_nan(finding: Finding, notes: NoteEdits, masked: bool) -> Finding:
     name = min(sizes, key=lambda name: (not math.isinf(values[name]), sizes[name]), default="")
     cause = " and ".join(f"`{name}` is {value:g}" for name, value in values.items())
     file, _, line = notes.spoilt.rpartition(":")
-    reduced = REDUCTION.findall(linecache.getline(file, int(line or 0)))
-    before = _reduced_before(file, int(line or 0), reduced[0].rpartition(".")[0]) if len(reduced) == 1 else []
+    number = int(line or 0)
+    reduced = REDUCTION.findall(linecache.getline(file, number))
+    operand = reduced[0].rpartition(".")[0] if len(reduced) == 1 else ""
     if name and math.isinf(values[name]) and sizes[name] < max(sizes.values()):
         reduced = [name]
     if not masked or len(reduced) != 1:
         return replace(finding, cause=cause, state=name)
-    names, (name,) = "` and `".join(dict.fromkeys([*before, *reduced])), reduced
-    number, first = int(line or 0), _first_line(file, int(line or 0))
-    made = [n for n in range(first, number) if linecache.getline(file, n).lstrip().startswith(f"{name} = ")]
+    (name,) = reduced
+    before = {nth: linecache.getline(file, nth) for nth in range(_first_line(file, number), number)}
+    made = [nth for nth, text in before.items() if text.lstrip().startswith(f"{name} = ")]
     finding = replace(finding, location=f"{file}:{made[-1]}") if made else finding
+    calls = [call for call in REDUCTION.findall("".join(before.values())) if operand and call.startswith(f"{operand}.")]
+    names = "` and `".join(dict.fromkeys([*calls, name]))
     reason, fix = (text("reduced", "LP306").format(name=names) for text in (advice.cause, advice.fix))
     return replace(finding, cause="; ".join(filter(None, (cause, reason))), fix=fix, state=name)
-
-
-def _reduced_before(file: str, number: int, operand: str) -> list[str]:
-    """Return calls that reduce the same in the lines of a function before the line ``number``."""
-    first = _first_line(file, number)
-    calls = REDUCTION.findall("".join(linecache.getlines(file)[first - 1 : number - 1]))
-    return [call for call in calls if call.startswith(f"{operand}.")]
 
 
 def _first_line(file: str, number: int) -> int:

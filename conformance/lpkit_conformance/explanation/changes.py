@@ -152,41 +152,39 @@ def with_rows_mapped(make_host: MakeHost) -> MakeHost:
     return changed(make_host, change)
 
 
-def with_drafts_stored(make_host: MakeHost) -> MakeHost:
-    """Return the same host of V2, whose ``all_token_ids`` holds each row's input in ``apply``."""
+def _while_applying(
+    make_host: MakeHost, buffer: str, change: Callable[[torch.Tensor, LogitsContext], object]
+) -> MakeHost:
+    """Return the same host of V2, whose buffer of this name is changed in each ``apply``, and put back behind it."""
 
-    def change(host: V2Host) -> None:
-        apply_to, ids = host.driver.apply_to, host.driver.slots.all_token_ids.gpu
+    def change_host(host: V2Host) -> None:
+        apply_to, values = host.driver.apply_to, getattr(host.driver.slots, buffer).gpu
 
-        def apply_stored(before: torch.Tensor, ctx: LogitsContext) -> torch.Tensor:
-            left = ids.clone()
-            ids[ctx.expanded_idx_mapping.long(), ctx.pos.long()] = ctx.input_ids.to(ids.dtype)
+        def apply_changed(before: torch.Tensor, ctx: LogitsContext) -> torch.Tensor:
+            left = values.clone()
+            change(values, ctx)
             try:
                 return apply_to(before, ctx)
             finally:
-                ids.copy_(left)
+                values.copy_(left)
 
-        host.driver.apply_to = apply_stored  # type: ignore[method-assign]
+        host.driver.apply_to = apply_changed  # type: ignore[method-assign]
 
-    return changed(make_host, change)
+    return changed(make_host, change_host)
+
+
+def with_drafts_stored(make_host: MakeHost) -> MakeHost:
+    """Return the same host of V2, whose ``all_token_ids`` holds each row's input in ``apply``."""
+
+    def store(ids: torch.Tensor, ctx: LogitsContext) -> None:
+        ids[ctx.expanded_idx_mapping.long(), ctx.pos.long()] = ctx.input_ids.to(ids.dtype)
+
+    return _while_applying(make_host, "all_token_ids", store)
 
 
 def with_longer_texts(make_host: MakeHost) -> MakeHost:
     """Return the same host of V2, whose ``total_len.gpu`` is larger by one in ``apply``."""
-
-    def change(host: V2Host) -> None:
-        apply_to, lengths = host.driver.apply_to, host.driver.slots.total_len.gpu
-
-        def apply_longer(before: torch.Tensor, ctx: LogitsContext) -> torch.Tensor:
-            lengths.add_(1)
-            try:
-                return apply_to(before, ctx)
-            finally:
-                lengths.sub_(1)
-
-        host.driver.apply_to = apply_longer  # type: ignore[method-assign]
-
-    return changed(make_host, change)
+    return _while_applying(make_host, "total_len", lambda lengths, ctx: lengths.add_(1))
 
 
 def blank_slots(make_host: MakeHost) -> MakeHost:
@@ -204,22 +202,13 @@ def blank_slots(make_host: MakeHost) -> MakeHost:
 def filled_outside(make_host: MakeHost, token: int | None) -> MakeHost:
     """Return the same host of V2, on which ``apply`` finds this token, or a slot's first, outside of the rows' own."""
 
-    def change(host: V2Host) -> None:
-        apply_to, ids = host.driver.apply_to, host.driver.slots.all_token_ids.gpu
+    def fill(ids: torch.Tensor, ctx: LogitsContext) -> None:
+        left = ids.clone()
+        ids.copy_(left[:, :1].expand_as(ids)) if token is None else ids.fill_(token)
+        for slot, last in zip(ctx.expanded_idx_mapping.tolist(), ctx.pos.tolist(), strict=True):
+            ids[slot, : last + 1] = left[slot, : last + 1]
 
-        def apply_filled(before: torch.Tensor, ctx: LogitsContext) -> torch.Tensor:
-            left = ids.clone()
-            ids.copy_(left[:, :1].expand_as(ids)) if token is None else ids.fill_(token)
-            for slot, last in zip(ctx.expanded_idx_mapping.tolist(), ctx.pos.tolist(), strict=True):
-                ids[slot, : last + 1] = left[slot, : last + 1]
-            try:
-                return apply_to(before, ctx)
-            finally:
-                ids.copy_(left)
-
-        host.driver.apply_to = apply_filled  # type: ignore[method-assign]
-
-    return changed(make_host, change)
+    return _while_applying(make_host, "all_token_ids", fill)
 
 
 def hiding_outputs(make_host: MakeHost) -> MakeHost:

@@ -111,12 +111,10 @@ def advancing(cls: Any, standing: Standing) -> tuple[str, str, str]:
             with contextlib.suppress(Exception):  # what cannot be copied
                 before.append((parts, name, copy.deepcopy(parts.get(name))))
         before = [leaf for leaf in before if same(leaf[0].get(leaf[1]), leaf[2])]  # the others cannot be compared
-        trails = []
-        for _ in range(2):
-            with trail() as seen:
-                rows = apply(beside=False).clone()
-            trails.append((seen, rows))
-        first = trails[0][1]
+        with trail() as here:
+            first = apply(beside=False).clone()
+        with trail() as there:
+            apply(beside=False)
         if all(torch.equal(apply(), first) for _ in range(MOST_CALLS)):
             return "", "", ""
         changed = [leaf for leaf in before if not same(leaf[0].get(leaf[1]), leaf[2])]
@@ -130,12 +128,9 @@ def advancing(cls: Any, standing: Standing) -> tuple[str, str, str]:
                 with writes.around("apply", (), functools.partial(parts.get, name)):
                     apply()
                 return "advances", name, str(writes.line or "")
-        name, line = parting(trails[0][0], trails[1][0])
-        return (
-            "advances" if name.startswith("self.") else "differs" if f"{name} = " in text_at(line) else "",
-            name,
-            line,
-        )
+        name, line = parting(here, there)
+        key = "advances" if name.startswith("self.") else "differs" if f"{name} = " in text_at(line) else ""
+        return key, name, line
     return "", "", ""
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import pairwise
@@ -16,7 +16,6 @@ from lpkit_conformance.explanation import advice
 from lpkit_conformance.explanation.changes import (
     MakeHost,
     blank_slots,
-    changed,
     declaring_tokens,
     exchanged,
     filled_outside,
@@ -165,6 +164,12 @@ class Reproduction:
         with self.subject.as_imported():
             return shared_object(self.make_host(self.subject, self.program.max_num_seqs), self.ops)
 
+    @cached_property
+    def late(self) -> str:
+        """``file:line`` of the functions that share the variable at fault; empty if they do not."""
+        name = self.culprit.name if self.culprit else ""
+        return shared_variable(_run(self, self.make_host), name) if name.isidentifier() else ""
+
     @property
     def number(self) -> str:
         """The number of a row or slot that the first line with another value reads; empty if it has no usual name."""
@@ -253,33 +258,26 @@ def _run(case: Reproduction, make_host: MakeHost) -> Host:
     return host
 
 
-def _late(case: Reproduction) -> str:
-    """Return ``file:line`` of the functions that share the variable at fault; empty if they do not."""
-    name = case.culprit.name if case.culprit else ""
-    return shared_variable(_run(case, case.make_host), name) if name.isidentifier() else ""
-
-
 def _replaced_twice(case: Reproduction) -> tuple[str, str]:
     """Return the line and the name of an attribute that ``add_request`` sets to another object for each of two requests
     of one step; empty if there is none. The name is empty if the attribute is known to be at fault."""
     replaced: list[tuple[int, list[str]]] = []
 
-    def change(host: Host) -> None:
-        call = host.driver.call
-
-        def call_and_compare(method: str, *args: Any) -> Any:
-            before = dict(attributes(host.processor))
-            result = call(method, *args)
-            if method == "add_request":
-                now = attributes(host.processor)
-                replaced.append((host.step, [name for name, value in now if value is not before.get(name)]))
-            return result
-
-        host.driver.call = call_and_compare  # type: ignore[method-assign]
+    @contextlib.contextmanager
+    def watch(method: str, args: tuple[Any, ...]) -> Iterator[None]:
+        before = dict(attributes(host.processor))
+        yield
+        if method == "add_request":
+            now = attributes(host.processor)
+            replaced.append((host.step, [name for name, value in now if value is not before.get(name)]))
 
     if case.interface != V2:
         return "", ""
-    _run(case, changed(case.make_host, change))
+    with case.subject.as_imported():
+        host = case.make_host(case.subject, case.program.max_num_seqs)
+        with host.driver.watched(watch):
+            for _ in host.run(case.ops):
+                pass
     pairs = [(first, second) for (step, first), (then, second) in pairwise(replaced) if step == then]
     names = [f"self.{name}" for first, second in pairs for name in first if name in second]
     history = history_of(*case.at, names[0]) if names else None
@@ -424,8 +422,8 @@ EXPERIMENTS: Final = (
     ),
     Experiment(
         cause="late",
-        applies=lambda case: case.culprit and _late(case),
-        blames=lambda case: (_late(case), ""),
+        applies=lambda case: case.late,
+        blames=lambda case: (case.late, ""),
         rules=True,
     ),
     Experiment(

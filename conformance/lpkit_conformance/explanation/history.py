@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from inspect import getattr_static
@@ -458,17 +458,20 @@ def _text(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else short_text(value)
 
 
+def _entries(value: Any) -> Iterable[tuple[Any, Any]]:
+    """Return the keys and the parts of a dict or a list; of anything else none."""
+    return value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+
+
 def _objects(value: Any) -> Iterator[tuple[int, Any]]:
     """Yield the author's objects that a container holds, with their keys."""
-    entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return ((key, part) for key, part in entries if type(key) is int and is_authors_object(part))
+    return ((key, part) for key, part in _entries(value) if type(key) is int and is_authors_object(part))
 
 
 def _shared_entries(value: Any) -> Iterator[frozenset[Any]]:
     """Yield the keys of entries that are one object, which can change."""
-    entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     keys: dict[int, list[Any]] = {}
-    for key, part in entries:
+    for key, part in _entries(value):
         if isinstance(part, list | dict | set | torch.Tensor) or is_authors_object(part):
             keys.setdefault(id(part), []).append(key)
     return (frozenset(same) for same in keys.values() if len(same) > 1)
