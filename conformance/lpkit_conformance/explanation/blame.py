@@ -6,11 +6,12 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from lpkit_conformance.explanation import advice
-from lpkit_conformance.explanation.experiments import EXPERIMENTS, RETURNS, Experiment, Reproduction
+from lpkit_conformance.explanation.experiments import EXPERIMENTS, RETURNS, Experiment
 from lpkit_conformance.explanation.findings import made_anew, readers_of
 from lpkit_conformance.explanation.hazards import CHANGES
 from lpkit_conformance.explanation.history import with_history
 from lpkit_conformance.explanation.instances import in_its_place
+from lpkit_conformance.explanation.reproduction import Reproduction
 from lpkit_conformance.explanation.scenes import Scene
 from lpkit_conformance.explanation.writes import is_test, key_at
 from lpkit_conformance.results import Finding

@@ -15,7 +15,6 @@ from lpkit_conformance.explanation.advice import cause, fix
 from lpkit_conformance.explanation.blame import blamed
 from lpkit_conformance.explanation.changes import MakeHost, with_rows_mapped
 from lpkit_conformance.explanation.culprit import find_culprit, find_raising
-from lpkit_conformance.explanation.experiments import Reproduction
 from lpkit_conformance.explanation.findings import (
     at_fault,
     cause_of,
@@ -28,6 +27,7 @@ from lpkit_conformance.explanation.findings import (
 )
 from lpkit_conformance.explanation.hazards import SHORT, Hazard, fix_for, fix_for_exception, hazards, without
 from lpkit_conformance.explanation.picture import record_frames
+from lpkit_conformance.explanation.reproduction import Reproduction
 from lpkit_conformance.explanation.row_values import first_apart
 from lpkit_conformance.explanation.steps import RequestRow, rows_of
 from lpkit_conformance.explanation.timeline import with_batch

@@ -1,0 +1,157 @@
+"""A small program that fails, and what decides which experiments apply to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from lpkit_conformance.expectation.compare import Mismatch
+from lpkit_conformance.explanation.changes import (
+    MakeHost,
+)
+from lpkit_conformance.explanation.findings import (
+    Style,
+    number_read,
+    style_of,
+)
+from lpkit_conformance.explanation.hazards import CHANGES, Hazard, hazards
+from lpkit_conformance.explanation.history import history_of
+from lpkit_conformance.explanation.own_objects import shared_object, shared_variable
+from lpkit_conformance.explanation.row_values import Apart
+from lpkit_conformance.explanation.scenes import Culprit
+from lpkit_conformance.explanation.writes import Line, key_at
+from lpkit_conformance.hosts import Host
+from lpkit_conformance.programs.generate import Arrive, Op, Program
+from lpkit_conformance.results import Finding
+from lpkit_conformance.subject.subject import Subject
+from lpkit_conformance.vllm_api.runners import V2
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """A small program that fails, and what decides which experiments apply to it.
+
+    Attributes:
+        mismatch: the row that differs.
+        finding: the evidence.
+        line: ``file:line`` that edited the row.
+        culprit: the state at fault, if some is.
+        apart: the first difference from the solo run, if there is one.
+        judged: the only request that has to be right; empty: all have to.
+    """
+
+    subject: Subject
+    make_host: MakeHost
+    program: Program
+    mismatch: Mismatch
+    finding: Finding
+    line: str
+    culprit: Culprit | None
+    apart: Apart | None
+    judged: str = ""
+
+    @property
+    def request(self) -> str:
+        return self.mismatch.request
+
+    @property
+    def ops(self) -> Sequence[Op]:
+        return self.program.ops
+
+    @property
+    def interface(self) -> str:
+        return self.subject.setup.interface
+
+    @cached_property
+    def style(self) -> Style:
+        return style_of(self.subject.plugin.cls, self.subject.setup.host)
+
+    @cached_property
+    def hazards(self) -> set[Hazard]:
+        return hazards(self.ops, self.interface, self.program.max_num_seqs)
+
+    @property
+    def uses(self) -> bool:
+        """True if the request whose row differs uses the plugin."""
+        return any(isinstance(op, Arrive) and op.request == self.request and op.variant is not None for op in self.ops)
+
+    @property
+    def mixes(self) -> bool:
+        """True if other requests' values may be taken for the row's own: no state of a row is known to hold them."""
+        return not (self.culprit and self.culprit.stored) and not (self.apart and self.apart.kind == "asked")
+
+    @property
+    def pads(self) -> bool:
+        """True if the padding behind the row's own values may be taken for values."""
+        return self.mixes and self.style != "adapter" and not (self.culprit and self.culprit.holder)
+
+    @property
+    def keyed(self) -> bool:
+        """True if what was kept for another request was found by its key."""
+        if self.culprit:
+            return self.culprit.keyed
+        return bool(self.apart and self.apart.kind == "asked" and key_at(self.apart.line, self.apart.name))
+
+    @property
+    def at(self) -> tuple[Subject, Sequence[Op], int, Mismatch, MakeHost]:
+        return self.subject, self.ops, self.program.max_num_seqs, self.mismatch, self.make_host
+
+    @cached_property
+    def changed_inside(self) -> Line | None:
+        """The line that changed what an entry of the state at fault holds, if one did."""
+        name = self.culprit.name if self.culprit else self.apart.name if self.apart else ""
+        found = history_of(*self.at, name) if self.keyed else None
+        return found.changed_inside if found else None
+
+    @property
+    def unequal(self) -> list[str]:
+        """Names of arguments that another request of the program has otherwise than the one whose row differs."""
+        cases = self.subject.cases
+        users = [op for op in self.ops if isinstance(op, Arrive) and op.variant is not None]
+        fields = {op.request: cases[(op.variant or 0) % len(cases)].fields for op in users}
+        given = {name: {**own, **(own.get("extra_args") or {}), "extra_args": 0} for name, own in fields.items()}
+        own = given.pop(self.request, {})
+        names = dict.fromkeys(name for fields in (own, *given.values()) for name in fields)
+        return [name for name in names if any(other.get(name) != own.get(name) for other in given.values())]
+
+    @cached_property
+    def shared(self) -> str:
+        """The attribute or the type of an object that what is kept for several requests holds; empty without one."""
+        if sum(isinstance(op, Arrive) and op.variant is not None for op in self.ops) < 2:
+            return ""
+        with self.subject.as_imported():
+            return shared_object(self.make_host(self.subject, self.program.max_num_seqs), self.ops)
+
+    @cached_property
+    def late(self) -> str:
+        """``file:line`` of the functions that share the variable at fault; empty if they do not."""
+        name = self.culprit.name if self.culprit else ""
+        return shared_variable(played(self, self.make_host), name) if name.isidentifier() else ""
+
+    @property
+    def number(self) -> str:
+        """The number of a row or slot that the first line with another value reads; empty if it has no usual name."""
+        return number_read(self.apart.line) if self.apart else ""
+
+    @property
+    def by_slot(self) -> bool:
+        """True if a value of another slot may be taken for that of the row, which keeps its slot."""
+        return self.style == "raw" and self.interface == V2 and self.mixes and not self.hazards & CHANGES
+
+    def judging(self, request: str, *programs: Sequence[Op]) -> list[Reproduction]:
+        """Return the same of a single request, with each of these programs; none if one of them is empty."""
+        return [replace(case, judged=request) for case in self.doing(*programs)] if all(programs) else []
+
+    def doing(self, *programs: Sequence[Op]) -> list[Reproduction]:
+        """Return the same with each of these programs; an empty one is none."""
+        return [replace(self, program=replace(self.program, ops=tuple(ops))) for ops in programs if ops]
+
+
+def played(case: Reproduction, make_host: MakeHost) -> Host:
+    """Return a host that has run the program."""
+    with case.subject.as_imported():
+        host = make_host(case.subject, case.program.max_num_seqs)
+        for _ in host.run(case.ops):
+            pass
+    return host
