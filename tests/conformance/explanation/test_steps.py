@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pytest
 import torch
 from lpkit_conformance.explanation.steps import stage_view
-from lpkit_conformance.results import Finding
-from lpkit_conformance.testing import compute_check
-from zoo.lp202 import StaleOnDecline
-from zoo.lp211 import StartsLateAtAdd
-from zoo.lp220 import SmallSwaps
+from planted import finding_of
 
 INF = math.inf
 
 
-def finding_of(code: str, cls: Any, host: str = "") -> Finding:
-    found = compute_check(code, cls, host=host, case=cls.CASE).finding
-    assert found is not None
-    return found
-
-
-@pytest.mark.parametrize(("code", "cls"), [("LP202", StaleOnDecline), ("LP211", StartsLateAtAdd)])
-def test_the_last_token_is_the_first_whose_row_in_the_batch_is_not_the_row_alone(code: str, cls: Any) -> None:
-    found = finding_of(code, cls)
+@pytest.mark.parametrize(("code", "identity"), [("LP202", "v1-StaleOnDecline"), ("LP211", "v1-StartsLateAtAdd")])
+def test_the_last_token_is_the_first_whose_row_in_the_batch_is_not_the_row_alone(code: str, identity: str) -> None:
+    found = finding_of(identity, code)
     *before, last = found.steps
     assert [step.stages[-1].moved for step in before] == [0.0] * len(before) and last.stages[-1].moved > 0
     assert str(found.where["token id"]) in last.tokens
@@ -33,14 +22,14 @@ def test_the_last_token_is_the_first_whose_row_in_the_batch_is_not_the_row_alone
 
 
 def test_each_token_names_what_happened_to_the_batch_right_before() -> None:
-    steps = finding_of("LP211", StartsLateAtAdd).steps
+    steps = finding_of("v1-StartsLateAtAdd", "LP211").steps
     assert len(steps) > 5, "the defect shows after five tokens"
     assert "a arrives" in steps[0].batch and "a resumes" in steps[-1].batch
     assert sum("right before" in step.batch for step in steps) < len(steps)
 
 
 def test_a_row_of_a_recorded_trace_has_its_tokens() -> None:
-    found = finding_of("LP220", SmallSwaps)
+    found = finding_of("v1-SmallSwaps", "LP220")
     assert found.steps[-1].stages[-1].moved > 0 and "other requests" in found.steps[-1].batch
 
 

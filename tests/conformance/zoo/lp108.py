@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -36,6 +37,7 @@ class ClassTable(Boost):
     "LP108",
     "callables by amount in a class attribute, made for the first instance",
     line="cache: ClassVar",
+    state="ClassCache.cache",
 )
 class ClassCache(Simple):
     cache: ClassVar[dict[int, Any]] = {}
@@ -71,7 +73,7 @@ class RowsOfTheClass(V1Base):
         return logits
 
 
-@defect("LP108", "counts its requests in a default argument", cause="`seen`, a default value of", advice="default")
+@defect("LP108", "counts its requests in a default argument", state="seen", advice="default")
 class CountsInADefault(Bias):
     def enter(self, params: Any, prompt: list[int] | None, outputs: list[int], seen: list[int] = [0]) -> Any:  # noqa: B006
         state = super().enter(params, prompt, outputs)
@@ -93,3 +95,21 @@ class AddsToAPreset(Bias):
         state, ids = super().enter(params, prompt, outputs), self.presets["plain"]
         ids += [state[0]] if state and state[0] not in ids else []
         return state and (ids[0], state[1] + len(ids) / 100)
+
+
+@functools.cache
+def seen_with(amount: float) -> Callable[..., torch.Tensor]:
+    seen: set[int] = set()
+
+    def rule(output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
+        seen.update(output_ids)
+        logits[sorted(seen)] -= amount
+        return logits
+
+    return rule
+
+
+@defect("LP108", "callables of a cached function", line="@functools.cache", state="seen_with")
+class SharedByCache(Simple):
+    def make(self, amount: float, params: Any) -> Callable[..., torch.Tensor]:
+        return seen_with(amount)

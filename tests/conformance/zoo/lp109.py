@@ -113,3 +113,13 @@ class GivesByName(V1Base):
         for row, call in self.rows.items():
             logits[row] = call(logits[row])
         return logits
+
+
+@defect("LP109", "a default is the third parameter", line="window: int = 4", cause="is given token ids for its logits")
+class DefaultCounts(Simple):
+    def make(self, amount: float, params: Any) -> Callable[..., torch.Tensor]:
+        def rule(output_ids: list[int], logits: torch.Tensor, window: int = 4) -> torch.Tensor:
+            logits[output_ids[-window:]] -= amount
+            return logits
+
+        return rule

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import lpkit
 import torch
 from lpkit import v2
-from lpkit.v1 import BatchUpdate
+from lpkit.v1 import BatchUpdate, process_dict_updates
 
 from zoo.arguments import INF, REPETITION, number, token, tokens
 from zoo.bases import AtChanges, Boost, ByLength, Dense, Relative, Simple
@@ -95,7 +95,7 @@ class FirstForAll(Several):
         logits[rows, where] += bias[0]
 
 
-@defect("LP201", "the largest value of the batch goes to all", fix="within each row", line="largest = bias.max()")
+@defect("LP201", "the largest value of the batch goes to all", fix="within each row", line="largest =")
 class LargestForAll(Several):
     def edit(self, logits: torch.Tensor, rows: torch.Tensor, where: torch.Tensor, bias: torch.Tensor) -> None:
         largest = bias.max()
@@ -216,7 +216,7 @@ class LastAdmitted(Dense):
         return logits
 
 
-@defect("LP201", "rows.index instead of rows.slots", advice="slot-by-row", line="logits[:, 5] += self.amount.all")
+@defect("LP201", "rows.index instead of rows.slots", advice="slot-by-row", line="self.amount.all")
 class IndexForSlots(Dense):
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
         logits[:, 5] += self.amount.all[rows.index]
@@ -460,7 +460,7 @@ class OwnMinTokens(LastMinTokens):
         return logits
 
 
-@defect("LP201", "curves are known by the sign of their amount", fix="let the key", line="self.curves.get(")
+@defect("LP201", "curves by the sign of an amount", fix="the key", line="self.curves.get(", state="self.curves")
 class CurvesBySign(Dense):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -474,7 +474,7 @@ class CurvesBySign(Dense):
         return True
 
 
-@defect("LP201", "keeps one staged value of those that come in a step", advice="one-newcomer")
+@defect("LP201", "keeps one staged value of those that come in a step", line="self.staged =", advice="one-newcomer")
 class LastStaged(Boost):
     staged: tuple[int, float] | None = None
 
@@ -505,7 +505,7 @@ class SendsOne(Boost):
         self.new.clear()
 
 
-@defect("LP201", "numbers its draws by the row and the size of the engine", advice="size-max")
+@defect("LP201", "numbers its draws by the row and the size of the engine", advice="size-max", line="self.max_num_reqs")
 class DrawsByRow(Dense):
     history = "length"
 
@@ -573,6 +573,8 @@ class Meter:
     "LP201",
     "the callables of all requests note their tokens in one dict of their class",
     line="seen: ClassVar",
+    state="Meter.seen",
+    cause="is not what it is when the request is alone",
     also=("LP108",),
 )
 class NotesInTheClass(Simple):
@@ -596,7 +598,7 @@ class ByPromptLength(Bias):
         return logits
 
 
-@defect("LP201", "a list that is kept grows with each request", advice="key-changed", line="amounts.append")
+@defect("LP201", "a list grows", advice="key-changed", line="amounts.append", state="KeepsAndAdds.kept")
 class KeepsAndAdds(Dense):
     @functools.lru_cache(maxsize=4)  # noqa: B019
     def kept(self, kind: str) -> list[float]:
@@ -761,3 +763,177 @@ class ClosesWithItsOwn(ClosesAtTheEnd):
 class ClosesWithTheFirst(ClosesAtTheEnd):
     def closing(self, own: list[int]) -> list[int]:
         return self.rows[min(self.rows)][0]
+
+
+@defect(
+    "LP201", "keeps lengths", line="prompt_len.gpu.long()", state="self.lengths", cause="gives the row another value"
+)
+class KeepsLengths(Boost):
+    @functools.cached_property
+    def lengths(self) -> torch.Tensor:
+        return self.req_states.prompt_len.gpu.long()
+
+    def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
+        slots = ctx.expanded_idx_mapping.long()
+        logits[:, 5] += self.per_row(ctx) * (1 + self.lengths[slots] % 3)
+        return logits
+
+
+@defect("LP201", "reads a loop's variable late", line="def raised", state="bias", cause="`bias` is")
+class BindsLate(V1Base):
+    CASE = {"extra_args": {"bias": 1.5}}
+
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        for row, params, _, _ in () if batch_update is None else batch_update.added:
+            self.rows.pop(row, None)
+            if self.read(params) is None:
+                continue
+            bias = self.read(params)
+
+            def raised(logits: torch.Tensor) -> torch.Tensor:
+                return logits + bias  # noqa: B023
+
+            self.rows[row] = raised
+        if batch_update is not None:
+            process_dict_updates(self.rows, BatchUpdate(batch_update.batch_size, [], [], []), self.enter)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, raised in self.rows.items():
+            logits[row, 5] = raised(logits[row, 5])
+        return logits
+
+
+@defect("LP201", "the first slots", line="self.amount.all[:", state="self.amount.all", advice="first-slots")
+class FirstSlots(Dense):
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        return logits + self.amount.all[: rows.n].unsqueeze(1)
+
+
+@defect("LP201", "amounts by token", line="self.lists.get(", state="self.lists", cause="the line asks `self.lists`")
+class ListsByToken(Simple):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.lists: dict[int, float] = {}
+
+    def make(self, amount: float, params: Any) -> Callable[..., torch.Tensor]:
+        def rule(output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
+            logits[5] += self.of(output_ids[-1] if output_ids else 0, amount)
+            return logits
+
+        return rule
+
+    def of(self, token: int, amount: float) -> float:
+        kept = self.lists.get(token)
+        if kept is None:
+            kept = self.lists[token] = 2 * amount
+        return kept
+
+
+@defect("LP201", "the best of the batch, next to a cache that is right", line="best =", cause="`best` is the first")
+class KeepsByContent(Dense):
+    def __init__(self, *args: Any) -> None:
+        self.made: dict[float, float] = {}
+        super().__init__(*args)
+
+    def admit(self, request: lpkit.Request) -> bool:
+        if request.params.amount not in self.made:
+            self.made[request.params.amount] = 2 * request.params.amount
+        self.amount[request.slot] = self.made[request.params.amount]
+        return True
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        best = logits.max()
+        return torch.where(logits < best - 9, logits - self.amount[rows].unsqueeze(1), logits)
+
+
+@defect("LP201", "the least amount of the batch, next to a mask that is right", line="by = min(", state="self.rows")
+class ClearsItsMask(V1Base):
+    CASE = {"extra_args": {"bias": 1.5}}
+
+    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
+        super().__init__(vllm_config, device, is_pin_memory)
+        self.mask = torch.zeros(vllm_config.model_config.get_vocab_size(), dtype=torch.bool, device=device)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, amount in self.rows.items():
+            self.mask[7] = True
+            by = min([*self.rows.values()]) * self.mask
+            logits[row] -= by + amount
+            self.mask.zero_()
+        return logits
+
+
+@defect("LP201", "callables share a list", line="words = self.words", state="words", cause="other requests change")
+class OneListForAll(Simple):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.words: list[int] = []
+
+    def make(self, amount: float, params: Any) -> Callable[..., torch.Tensor]:
+        words = self.words
+
+        def rule(output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
+            words.extend(output_ids[-1:])
+            logits[sorted({*words})] += amount
+            return logits
+
+        return rule
+
+
+@defect("LP201", "another rule for a single row", line="if rows.n == 1", cause="the condition is answered otherwise")
+class QuickAlone(Dense):
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        if rows.n == 1:
+            return logits * 2
+        return logits * self.amount[rows].unsqueeze(1)
+
+
+@defect(
+    "LP201", "keeps one of the writes of a step", line="self.write = req_idx", state="self.write", advice="one-newcomer"
+)
+class KeepsOneWrite(Boost):
+    write: Any = None
+
+    def add_request(self, req_idx: int, params: Any) -> bool:
+        bias = self.read(params)
+        self.write = req_idx, bias or 0.0
+        return bias is not None
+
+    def apply_staged_writes(self) -> None:
+        write, self.write = self.write, None
+        if write is not None:
+            self.on_device[write[0]] = write[1]
+
+
+NOTHING: dict[int, None] = {}
+
+
+def lowered(ids: list[int], logits: torch.Tensor, *, amount: float, seen: Any = NOTHING) -> torch.Tensor:
+    seen.update(dict.fromkeys(ids[-1:]))
+    logits[[*seen]] -= amount
+    return logits
+
+
+@defect(
+    "LP201",
+    "notes tokens in a default",
+    line="seen: Any = NOTHING",
+    state="seen",
+    cause="`seen` is not",
+    also=("LP108",),
+)
+class NotesInADefault(Simple):
+    def make(self, amount: float, params: Any) -> Any:
+        return functools.partial(lowered, amount=amount)
+
+
+@defect(
+    "LP201",
+    "padding counts as token 0",
+    line="clamp(min=0)",
+    cause="beside a longer row, the line makes ids of the padding",
+)
+class PadsWithZero(Listed):
+    def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
+        ids = self.ids[rows].clamp(min=0)
+        logits[ids] = logits[ids] + 3.0

@@ -11,7 +11,7 @@ from lpkit.v1 import BatchUpdate
 
 from zoo.arguments import INF, number, token
 from zoo.bases import AfterMarker, Boost, IfPrompted, Late, Relative
-from zoo.correct.v1 import Bias, ByHand
+from zoo.correct.v1 import Bias, ByHand, V1Base
 from zoo.correct.v2 import V2Base, V2Bias
 from zoo.correct.v2_odd import UnlocksOnceWritten
 from zoo.registry import defect
@@ -147,7 +147,7 @@ class ByAddressOfParams(V2Base):
         return logits
 
 
-@defect("LP202", "a request that declines leaves the slot's value")
+@defect("LP202", "a request that declines leaves the slot's value", line="return False", state="self.values[7]")
 class DeclineKeeps(Boost):
     def add_request(self, req_idx: int, params: Any) -> bool:
         value = self.read(params)
@@ -298,3 +298,37 @@ class ReadsTheBuffer(Boost):
         slots = ctx.expanded_idx_mapping.long()
         ids = self.req_states.all_token_ids.gpu[slots].long()
         return logits.scatter(1, ids, logits.gather(1, ids) - self.per_row(ctx).unsqueeze(1))
+
+
+class Tally:
+    def __init__(self) -> None:
+        self.count = 0
+
+
+@defect(
+    "LP202", "a pool of used objects", line="return tally", state="self.rows[0].count", cause="`self.rows[0].count` is"
+)
+class FromAPool(V1Base):
+    CASE = {"extra_args": {"bias": 1.5}}
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.free: list[Tally] = []
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        if self.read(params) is None:
+            return None
+        tally = self.free.pop() if self.free else Tally()
+        tally.outputs, tally.bias = outputs, self.read(params)  # type: ignore[attr-defined]
+        return tally
+
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        for row in () if batch_update is None else [*batch_update.removed, *(item[0] for item in batch_update.added)]:
+            self.free += [self.rows.pop(row)] if row in self.rows else []
+        super().update_state(batch_update)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, tally in self.rows.items():
+            tally.count = max(tally.count, len(tally.outputs))
+            logits[row, 5] += tally.bias * tally.count
+        return logits

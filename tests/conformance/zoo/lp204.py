@@ -9,7 +9,7 @@ from lpkit import v2
 from lpkit.v1 import BatchUpdate, process_dict_updates
 
 from zoo.bases import Boost, Clean
-from zoo.correct.v1 import SWAP, ByHand
+from zoo.correct.v1 import SWAP, ByHand, V1Base
 from zoo.correct.v1_history import History
 from zoo.registry import defect
 
@@ -133,7 +133,7 @@ class MovesTheObject(ByHand):
         return logits
 
 
-@defect("LP204", "packs its rows before they move", advice="derived", line="if update.added")
+@defect("LP204", "packs its rows before they move", line="if update.added", state="self.packed", advice="derived")
 class PacksBeforeMoves(ByHand):
     packed = torch.zeros(0, dtype=torch.int64)
 
@@ -160,3 +160,24 @@ class V2OneText(Boost):
         ids = texts.reshape(-1)[(last.unsqueeze(1) - torch.arange(self.LAST)).clamp(min=0)].long()
         said = torch.zeros_like(logits).scatter_(1, ids, 1.0)
         return logits - said * self.per_row(ctx).unsqueeze(1)
+
+
+@defect("LP204", "tensors made for arrivals only", line="if batch_update and", state="self.index", cause="out of step")
+class BuiltForArrivals(V1Base):
+    CASE = {"extra_args": {"bias": 1.5}}
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.index = torch.zeros(0, dtype=torch.int64)
+        self.by = torch.zeros(0)
+
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        super().update_state(batch_update)
+        if batch_update and batch_update.added:
+            self.index = torch.tensor([*self.rows], dtype=torch.int64, device=self.device)
+            self.by = torch.tensor([*self.rows.values()], device=self.device)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        inside = self.index < len(logits)
+        logits[self.index[inside], 5] += self.by[inside]
+        return logits

@@ -81,7 +81,7 @@ class ByTemplate(Bias):
         return self.known.setdefault(tuple(prompt[:48]), state)
 
 
-@defect("LP214", "what fills up the shorter histories counts as token 0", advice="clamped")
+@defect("LP214", "what fills up the shorter histories counts as token 0", line="clamp(min=0)", advice="clamped")
 class PaddingIsTokenZero(Dense):
     history = "tokens"
 
@@ -117,3 +117,16 @@ class CountsInAByte(CountsTokens):
 @defect("LP214", "counts tokens in a signed byte", cause="no room for 128")
 class CountsInASignedByte(CountsTokens):
     DTYPE = torch.int8
+
+
+@defect("LP214", "a helper takes padding for token 0", line="clamp(min=0)", cause="makes ids of the padding")
+class LowersPadding(Dense):
+    history = "tokens"
+    process = lpkit.LogitsProcessor.process
+
+    def known(self, rows: lpkit.Rows) -> torch.Tensor:
+        return rows.tokens.clamp(min=0)
+
+    def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
+        ids = self.known(rows)
+        logits[ids] = logits[ids] - self.amount[rows].unsqueeze(1)

@@ -44,7 +44,7 @@ class Slices(V1Base):
         return logits
 
 
-@defect("LP302", "keeps the row mapping while the number of rows stays the same", cause="in an earlier step")
+@defect("LP302", "keeps its mapping for batches of equal size", line="self.mapping =", cause="in an earlier step")
 class KeepsMapping(Boost):
     mapping: torch.Tensor | None = None
 

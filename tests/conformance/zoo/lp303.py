@@ -77,7 +77,7 @@ class V2CountsApplies(Counter):
         return result
 
 
-@defect("LP303", "counts its own calls: partial prefills count too", case={"extra_args": {"dense_amount": 1.5}})
+@defect("LP303", "counts its own calls: partial prefills count too", line="] += 1", state="self.counts")
 class CountsProcess(CountsCalls):
     def admit(self, request: lpkit.Request) -> bool:
         outputs = request.sampling_params  # no lengths here: starts from nothing
@@ -163,7 +163,7 @@ class TakesNext(Simple):
         return apply
 
 
-@defect("LP303", "draws its noise from one generator", advice="draws", line="generator=")
+@defect("LP303", "draws its noise from one generator", advice="draws", line="generator=", state="self.noise")
 class OneGenerator(Bias):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -175,7 +175,7 @@ class OneGenerator(Bias):
         return logits
 
 
-@defect("LP303", "a callable takes the next number of its own", line="next(beat)", cause="a value of `beat` up")
+@defect("LP303", "takes the next number", line="next(beat)", state="beat", cause="a value of `beat` up")
 class TakesItsNext(AdapterBase):
     def new_req_logits_processor(self, params: Any) -> Any:
         own, beat = self.params(params), itertools.count(1)
@@ -186,3 +186,19 @@ class TakesItsNext(AdapterBase):
             return logits
 
         return louder if own else None
+
+
+@defect(
+    "LP303",
+    "counts its calls in a column",
+    line="index_add_(",
+    state="self.count",
+    cause="`apply` changes `self.count`",
+)
+class CountsInAColumn(Dense):
+    count = lpkit.column(torch.int64)
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        early = (self.count[rows] < 3).unsqueeze(1)
+        self.count.all.index_add_(0, rows.slots, torch.ones_like(rows.slots))
+        return torch.where(early, logits + self.amount[rows].unsqueeze(1), logits)

@@ -88,7 +88,7 @@ class DividesByNothing(lpkit.LogitsProcessor):
         return logits
 
 
-@defect("LP306", "the deviation of a row with masked tokens", case={"extra_args": {"sigmas": 1.5}})
+@defect("LP306", "the deviation of a row with masked tokens", case={"extra_args": {"sigmas": 1.5}}, line=".std(")
 class DeviationOfMasked(lpkit.LogitsProcessor):
     class Params(lpkit.Params):
         sigmas: float = lpkit.Field(ge=0.0, le=100.0)

@@ -46,7 +46,7 @@ class Salted(Boost):
         return logits
 
 
-@defect("LP601", "takes the time where a client gives no seed, though the case gives one")
+@defect("LP601", "takes the time where a client gives no seed, though the case gives one", line="time.time_ns()")
 class SeedsFromTheClock(Noisy):
     def seed_of(self, given: int | None) -> int:
         return given or time.time_ns() & 0xFFFFFFFF

@@ -157,3 +157,17 @@ class CountsDrafts(Quotas):
 @sound("counts a token in the outputs as they are now")
 class CountsOutputs(Quotas):
     pass
+
+
+@defect("LP804", "one length for all rows of a request", line="total_len.gpu[", state="length", advice="one-length")
+class OneLength(Boost):
+    def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
+        length = self.req_states.total_len.gpu[ctx.expanded_idx_mapping.long()]
+        return logits.scatter_add_(1, (3 + length % 12).long().unsqueeze(1), self.per_row(ctx).unsqueeze(1))
+
+
+@defect("LP804", "takes drafts from the history", line="all_token_ids.gpu[", state="last", cause="holds the drafts")
+class StoredTokens(Boost):
+    def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
+        last = self.req_states.all_token_ids.gpu[ctx.expanded_idx_mapping.long(), ctx.pos.long()]
+        return logits.scatter_add_(1, last.long().clamp(min=0).unsqueeze(1), self.per_row(ctx).unsqueeze(1))

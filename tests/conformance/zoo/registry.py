@@ -58,6 +58,7 @@ class Defect(Specimen):
         missed: the reason why no check catches it, for known gaps of the suite.
         also: other checks that it may fail; where such a check is required, its own check is blocked.
         fix, line, cause: texts in the fix, in the line that the finding names, and in its cause.
+        state: what the finding calls the state at fault.
         advice: the key of the whole fix in ``advice.toml``, and of the proof at the end of the cause if there is one.
     """
 
@@ -67,12 +68,13 @@ class Defect(Specimen):
     fix: str = ""
     line: str = ""
     cause: str = ""
+    state: str = ""
     advice: str = ""
 
     @property
     def described(self) -> bool:
         """True if more is known of its finding than the code."""
-        return any((self.fix, self.line, self.cause, self.advice))
+        return any((self.fix, self.line, self.cause, self.state, self.advice))
 
 
 _BASES = (("v1", v1.LogitsProcessor), ("v2", v2.LogitsProcessor))
@@ -113,6 +115,7 @@ def defect(
     fix: str = "",
     line: str = "",
     cause: str = "",
+    state: str = "",
     advice: str = "",
     surroundings: Callable[[], AbstractContextManager[Any]] = nullcontext,
     others: Sequence[dict[str, Any]] = (),
@@ -134,6 +137,7 @@ def defect(
             fix,
             line,
             cause,
+            state,
             advice,
         )
         (MISSED if missed else DEFECTS).append(found)
