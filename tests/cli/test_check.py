@@ -12,11 +12,10 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
-from command import SOURCES, lpkit
+from command import SOURCES
 from lpkit_cli.app import app
 from lpkit_cli.commands.check import _show
 from lpkit_conformance.results import Report, TargetResult
-from site_folder import Site
 from typer.testing import CliRunner
 
 SUSPECTS = Path(__file__).parents[1] / "conformance" / "suspects"
@@ -32,12 +31,9 @@ def refused(*arguments: str) -> str:
     return done.stderr
 
 
-# -- one run over every kind of target ---------------------------------------------------------------------------
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project with the suspects as its modules, next to an installed distribution."""
+    """A project with the suspects as its modules."""
     found = tmp_path_factory.mktemp("project")
     for file in SUSPECTS.glob("*.py"):
         (found / file.name).write_text(file.read_text(encoding="utf-8"), encoding="utf-8")
@@ -46,23 +42,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "[tool.lpkit]\ncases = [{extra_args = {bias = 2.5}}]\n",
         encoding="utf-8",
     )
-    site = Site(found / "site")
-    site.dist("other-plugin", entry_points="other = other_plugin:Good")
-    site.write("other_plugin.py", (SUSPECTS / "bias.py").read_text(encoding="utf-8"))
     return found
-
-
-@pytest.mark.broad
-def test_targets_are_entry_points_modules_and_files_and_all_of_them_run(folder: Path) -> None:
-    """Good and bad targets in one run."""
-    targets = ["own", "other", "bias:Godo"]
-    options = [*SELECT, "--case", CASE, "--json", "-"]
-    done = lpkit("check", *targets, *options, cwd=folder, path=(folder / "site",), GITHUB_STEP_SUMMARY="summary.md")
-    assert (done.returncode, done.stderr) == (2, "")
-    judged = {target["target"]: target for target in json.loads(done.stdout)["targets"]}
-    verdicts = {name: target["verdict"] for name, target in judged.items()}
-    assert verdicts == {"own": "pass", "other": "pass", "bias:Godo": "error"}
-    assert "Did you mean 'Good'?" in judged["bias:Godo"]["error"]
 
 
 @pytest.mark.parametrize(("name", "read"), [("json", json.loads), ("junit", ET.fromstring)])

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from command import SOURCES, lpkit
 from site_folder import Site
 
 ONLY_V1 = "from vllm.v1.sample.logits_processor import LogitsProcessor\nclass P(LogitsProcessor): ...\n"
@@ -15,18 +16,12 @@ ONLY_V1 = "from vllm.v1.sample.logits_processor import LogitsProcessor\nclass P(
 
 def run(site: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """``lpkit doctor`` as a command, ``site`` first on the path."""
-    code = (
-        f"import sys; sys.path[:] = {[str(site), *sys.path]!r}; sys.argv[0] = 'lpkit'\n"
-        "from lpkit_cli.app import main\nmain()\n"
-    )
-    command = [sys.executable, "-c", code, "doctor", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=site.parent, check=False)
+    return lpkit("doctor", *arguments, cwd=site.parent, PYTHONPATH=os.pathsep.join(map(str, (site, *SOURCES))))
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+def place(tmp_path: Path) -> Site:
     """A V1-only plugin, in a package that must not be imported."""
-    monkeypatch.delenv("VLLM_USE_V2_MODEL_RUNNER", raising=False)
     site = Site(tmp_path / "site")
     site.write("loud/__init__.py", f"import pathlib\npathlib.Path({str(tmp_path / 'imported')!r}).touch()\n")
     site.write("loud/mod.py", ONLY_V1)

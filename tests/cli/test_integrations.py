@@ -84,13 +84,6 @@ def test_the_action_installs_lpkit_from_where_the_action_lies(tmp_path) -> None:
     assert call == ["-m", "pip", "install", *DEFAULTS["pip-options"].split(), "/action[check]"]
 
 
-def test_the_command_knows_what_the_action_calls() -> None:
-    done = CliRunner().invoke(
-        app, ["check", "--format", "github", "--html", "x", "--sarif", "x", "--list-checks", "--"]
-    )
-    assert done.exit_code == 0, done.output
-
-
 def test_the_hook_calls_the_command_with_options_that_it_has() -> None:
     (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text(encoding="utf-8"))
     program, *arguments = shlex.split(hook["entry"])

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from command import lpkit
 from lpkit_cli.commands import list_
 from lpkit_conformance.discovery import installed
 from lpkit_conformance.discovery.installed import DiscoveredPlugin, InstalledEngine, Inventory
@@ -100,10 +101,7 @@ class TestTable:
 
 def run(*arguments: str, site: Path) -> subprocess.CompletedProcess[str]:
     """``lpkit list`` as a command, with ``site`` on the path."""
-    path = [str(site), *sys.path]
-    code = f"import sys; sys.path[:] = {path!r}; sys.argv[0] = 'lpkit'; from lpkit_cli.app import main; main()"
-    command = [sys.executable, "-c", code, "list", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return lpkit("list", *arguments, cwd=site.parent, path=(site,))
 
 
 @pytest.fixture

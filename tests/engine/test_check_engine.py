@@ -126,13 +126,6 @@ def test_a_plugin_for_v1_only_does_not_start_on_v2_and_the_engine_says_why(plant
     assert "LeavesAtMoves is not a subclass of vllm" in result(report, "v2", "LP901")["message"]
 
 
-def test_a_slot_that_keeps_its_last_occupants_state_fails_on_v2(check: Check) -> None:
-    """A class with V2's interface only is judged there and nowhere else."""
-    code, report = check(f"{PLANTED}:KeepsSlots", keeps_token=7)
-    assert (code, report["hosts"], failed(report)) == (1, ["v2"], {"LP902"})
-    assert "an earlier request is still there" in result(report, "v2", "LP902")["finding"]["cause"]
-
-
 def test_a_trace_of_its_neighbours_in_a_sampled_request_fails_on_v2(check: Check) -> None:
     """Only a text that the request follows, and a model that does not round, show it."""
     code, report = check(f"{PLANTED}:WhispersToSampled", whispers_token=7)

@@ -56,29 +56,6 @@ class LeavesAtMoves(LogitsProcessor):
         return logits
 
 
-class KeepsSlots(V2LogitsProcessor):
-    """Favours a token. A request that does not ask for it leaves the slot as its last occupant left it."""
-
-    def __init__(self, vllm_config: Any, req_states: Any) -> None:
-        self.tokens = torch.full((req_states.max_num_reqs,), -1, dtype=torch.int64)
-
-    def add_request(self, req_idx: int, sampling_params: Any) -> bool:
-        token = (sampling_params.extra_args or {}).get("keeps_token")
-        if token is None:
-            return False
-        self.tokens[req_idx] = token
-        return True
-
-    def apply_staged_writes(self) -> None:
-        pass
-
-    def apply(self, logits: torch.Tensor, ctx: LogitsContext) -> torch.Tensor:
-        tokens = self.tokens[ctx.expanded_idx_mapping.long()]
-        rows = (tokens >= 0).nonzero().squeeze(1)
-        logits[rows, tokens[rows]] += 20.0
-        return logits
-
-
 class WhispersToSampled(V2LogitsProcessor):
     """Favours a token, and very little also in the rows of sampled neighbours that have two tokens already.
 

@@ -40,7 +40,7 @@ def test_no_correct_pair_is_blamed(pair: PairOf) -> None:
     assert {item.status for item in results} == {"passed"}, other_than_passed(results)
 
 
-@pytest.mark.broad
+@pytest.mark.deep  # it is about the pairs, not about the checks
 @pytest.mark.parametrize("pair", [pair for pair in PAIRS if pair.blamed], ids=lambda pair: pair.id)
 def test_the_one_to_blame_passes_alone(pair: PairOf) -> None:
     select = ("LP102", "LP103", "LP108", "LP202", "LP203", "LP205", "LP211", "LP302", "LP305", "LP307", "LP308")
