@@ -8,7 +8,7 @@ from pathlib import Path
 import own_edits
 import pytest
 from interpreted import interpret
-from own_edits import OWN_EDITS
+from own_edits import OWN_EDITS, OWN_PROCESSES
 
 # Requests come, leave, swap rows and take over slots; some of a batch's do not use the plugin.
 CODE = """
@@ -22,7 +22,7 @@ from lpkit.rules.document import RULES
 from lpkit.rules.when import lane_class
 from lpkit.runtime import Request, V2Row, V2Slots, make_config, make_context
 from lpkit.sampling_params import SamplingParams
-from own_edits import CASE, OWN_EDITS
+from own_edits import CASE, OWN_EDITS, OWN_PROCESSES, PROCESS_CASE
 from plugins_here import FOLDERS, announced
 
 SLOTS, VOCAB, CPU = 5, 2100, torch.device("cpu")
@@ -34,6 +34,8 @@ if conditional:
     case = {"extra_args": {"step": "/0", **eval(sys.argv[3])}}
 elif name in OWN_EDITS:
     cls, case = OWN_EDITS[name], CASE
+elif name in OWN_PROCESSES:
+    cls, case = OWN_PROCESSES[name], PROCESS_CASE
 else:
     cls, case = next(announced(folder) for folder in FOLDERS if folder.name == name)
 whole, few = fused.together(fused.WHOLE_ROWS), fused.together(fused.FEW)
@@ -121,6 +123,8 @@ def params(uses):
         extra["ids"] = chance.choices([*range(12), -1, VOCAB + 3], k=chance.choice([1, 4, 1030]))
         extra["values"] = [token / 7 for token in extra["ids"]]
         extra |= {"factor": chance.uniform(0.5, 2), "count": chance.randrange(9), "token": chance.randrange(-1, 9)}
+    if name in OWN_PROCESSES and uses:
+        extra |= {"share": chance.uniform(0.1, 1), "factor": chance.uniform(0.5, 2), "count": chance.randrange(9)}
     if "logit_bias_ids" in extra:
         extra["logit_bias_ids"] = chance.sample(range(VOCAB), chance.randrange(1, 20))
         extra["logit_bias_values"] = [chance.uniform(-9, 9) for _ in extra["logit_bias_ids"]]
@@ -208,10 +212,10 @@ def test_by_slot_a_batch_gets_what_its_rows_get_alone(monkeypatch: pytest.Monkey
     interpret(CODE, *((f"lpkit-{rule}",) for rule in (*RULES, *SPARSE, *ANSWERED)), ("lpkit-penalties", "python"))
 
 
-def test_an_authors_own_edit_is_one_kernel_that_gives_its_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_authors_own_step_is_kernels_that_give_its_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(BENCHMARKS)
     monkeypatch.syspath_prepend(str(Path(own_edits.__file__).parent))
-    interpret(CODE, *((name,) for name in OWN_EDITS))
+    interpret(CODE, *((name,) for name in (*OWN_EDITS, *OWN_PROCESSES)))
 
 
 def test_by_slot_a_step_with_a_condition_edits_the_rows_at_which_it_acts(monkeypatch: pytest.MonkeyPatch) -> None:

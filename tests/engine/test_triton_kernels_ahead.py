@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from kernels_ahead import CAPABILITIES, Kernel, compiled, edits, kernels
+from kernels_ahead import CAPABILITIES, Kernel, compiled, kernels, own_steps
 
 THREADS = 512
 """At once on a multiprocessor: with 8 to 16 logits each, 16 KiB at least are in flight, what an H100's memory takes."""
@@ -58,8 +58,9 @@ def test_penalties_are_rounded_as_by_separate_operations(capability: int) -> Non
 
 
 @pytest.mark.parametrize("capability", CAPABILITIES[:2])  # a B200's instruction of two numbers has another name
-def test_an_authors_own_edit_is_rounded_as_by_separate_operations(capability: int) -> None:
-    separate = named(f"_by_text {edits()['Rounds'][0].name}")
+@pytest.mark.parametrize(("kernel", "step"), [("_by_text", "Rounds"), ("_over_row", "Cools")])
+def test_an_authors_own_step_is_rounded_as_by_separate_operations(capability: int, kernel: str, step: str) -> None:
+    separate = named(f"{kernel} {own_steps()[step][1][0].name}")
     together = replace(separate, options=(("num_warps", dict(separate.options)["num_warps"]),))
     assert compiled(together, capability).fused > compiled(separate, capability).fused
 

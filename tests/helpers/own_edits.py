@@ -93,3 +93,51 @@ OWN_EDITS: dict[str, type[OwnEdit]] = {
     cls.__name__: cls for cls in (Multiplies, Adds, Rounds, ByLength, Repeats, AfterPadding, Bans)
 }
 CASE: dict[str, Any] = {"extra_args": {"ids": [3, 7, 3], "values": [0.5, -1.0, 0.5]}}
+
+
+class OwnProcess(lpkit.LogitsProcessor):
+    stage = "sampling"
+
+    class Params(lpkit.Params):
+        share: float
+        factor: float = 1.5
+        count: int = 3
+
+    share = lpkit.column(torch.float32, default=0.5)
+    factor = lpkit.column(torch.float32)
+    count = lpkit.column(torch.int64)
+
+
+class MinP(OwnProcess):
+    """As in the README."""
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        floor = logits.amax(-1, keepdim=True) + rows.temperature * self.share[rows].log().unsqueeze(1)
+        return logits.masked_fill_(logits < floor, -math.inf)
+
+
+class Cools(OwnProcess):
+    """Every element is written, by a product and a sum, which a GPU would round once."""
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        factor = torch.exp(self.factor[rows])[:, None]
+        return logits * factor + self.count[rows].unsqueeze(1) * 0.25
+
+
+class Squeezes(OwnProcess):
+    """Of the highest logit without a limit; numbers, a condition per row, and a NaN that is masked."""
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        top = logits.max(-1, keepdim=True).values
+        near = (top - logits).clamp(max=9.5) / (self.share[rows] ** 0.5 + 1.0).unsqueeze(1)
+        near = torch.where(self.count[rows].unsqueeze(1) > 2, near, abs(near - self.factor[rows].sqrt().unsqueeze(1)))
+        return (top - near).masked_fill(logits < -3.0, -math.inf)
+
+
+class Fills(OwnProcess):
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        return torch.where((logits > self.factor[rows].unsqueeze(1)) | (logits != logits), -math.inf, logits)
+
+
+OWN_PROCESSES: dict[str, type[OwnProcess]] = {cls.__name__: cls for cls in (MinP, Cools, Squeezes, Fills)}
+PROCESS_CASE: dict[str, Any] = {"extra_args": {"share": 0.2}}

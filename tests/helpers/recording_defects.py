@@ -79,6 +79,11 @@ def columns_have_one_number(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(recording, "memory_of", lambda column: ())
 
 
+def values_stay(patch: pytest.MonkeyPatch) -> None:
+    """What is computed of columns is not computed again."""
+    patch.setattr(recording.Derived, "refresh", lambda self: None)
+
+
 DEFECTS = [
     same_addresses,
     plans_live_on,

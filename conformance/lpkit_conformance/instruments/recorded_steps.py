@@ -18,9 +18,9 @@ from lpkit import kernels
 from lpkit.columns.memory import Arena
 from lpkit.history.reading import History
 from lpkit.history.rows import HistoryUse, Rows, SparseLogits
-from lpkit.kernels.elementwise import evaluate
+from lpkit.kernels.elementwise import OwnStep, evaluate
 from lpkit.kernels.launching import launch
-from lpkit.kernels.recording import BY_SLOT, OWN_EDIT, OfSlots, SlotHistories
+from lpkit.kernels.recording import BY_SLOT, OWN_EDIT, OWN_PROCESS, OfSlots, SlotHistories
 from lpkit.portable.by_slot import CHOICE
 from lpkit.portable.rules import steps
 from lpkit.rules.when import CONDITION, Conditional
@@ -56,9 +56,8 @@ def functions() -> ModuleType:
     """The functions by slot; ``Entries`` are the slots of a batch's rows, and the column that says who is admitted."""
     found = ModuleType("by_slot")
     vars(found).update({name: partial(_launched, _Kernel(name)) for name in (*BY_SLOT, *steps(), CHOICE)})
-    vars(found)[OWN_EDIT] = lambda logits, edit, *columns, entries: _launched(
-        _Kernel(OWN_EDIT, edit.form), logits, *columns, entries=entries
-    )
+    for name in (OWN_EDIT, OWN_PROCESS):
+        vars(found)[name] = partial(_own, name)
     vars(found).update(Entries=_Entries, suits=lambda logits: logits.dtype == torch.float32)
     return found
 
@@ -73,6 +72,10 @@ class _Entries(NamedTuple):
     texts: Any = None
 
 
+def _own(name: str, logits: torch.Tensor, step: OwnStep, *columns: Any, entries: _Entries) -> torch.Tensor:
+    return _launched(_Kernel(name, step.form), logits, *columns, entries=entries)
+
+
 def _launched(kernel: _Kernel, logits: torch.Tensor, *columns: Any, entries: _Entries) -> torch.Tensor:
     texts = entries.texts
     more = () if texts is None else texts[:5]
@@ -83,7 +86,7 @@ def _launched(kernel: _Kernel, logits: torch.Tensor, *columns: Any, entries: _En
 
 
 class _Kernel:
-    """Stands for the kernels of a function by slot. ``form``: of an author's own edit."""
+    """Stands for the kernels of a function by slot. ``form``: of an author's own step."""
 
     def __init__(self, name: str, form: tuple[Any, ...] = ()) -> None:
         self.__name__ = name
@@ -127,8 +130,13 @@ class _Kernel:
             if name == OfSlots.kind:
                 _, dims, number = parts
                 return columns[number].squeeze(1) if dims == (1, False) else columns[number]
+            if name in ("logits", "amax"):
+                return edited.amax(-1, *parts) if parts else edited
             return states[parts[0]][evaluate(parts[1], leaf)] if name == "read" else getattr(rows, name)
 
+        if self.__name__ == OWN_PROCESS:
+            edited.copy_(evaluate(self._form, leaf))
+            return
         for _, ids, values in self._form:
             states.append(SparseLogits(edited.clone(), every))
             SparseLogits(edited, every)[evaluate(ids, leaf)] = evaluate(values, leaf)

@@ -1,4 +1,4 @@
-"""An author's own ``edit`` as one Triton kernel: elementwise operations on columns and on logits at some ids.
+"""An author's own ``edit`` or ``process`` as Triton code: elementwise operations on columns and logits.
 
 Torch itself tells types and shapes of all that is computed, by tensors without memory. Other operations are refused.
 """
@@ -44,6 +44,25 @@ OPERATIONS = {
 }
 """Of each operation what torch does, and its text in Triton."""
 
+OF_COLUMNS: dict[str, Callable[..., Any]] = {
+    name: getattr(torch.Tensor, name)
+    for name in (
+        "exp",
+        "exp2",
+        "expm1",
+        "log",
+        "log1p",
+        "log2",
+        "pow",
+        "reciprocal",
+        "rsqrt",
+        "sigmoid",
+        "sqrt",
+        "tanh",
+    )
+}
+"""Operations that torch computes of columns, when requests come: a GPU's own functions could have other bits."""
+
 _TYPES = {torch.float32: "tl.float32", torch.int64: "tl.int64", torch.bool: "tl.int1"}
 _SHAPES = _ROW, _COLUMN, _LIST, _PART = torch.Size([5]), torch.Size([5, 1]), torch.Size([5, 9]), torch.Size([5, 8])
 _TOKEN = "text_at(text, place, inside & (place < total), -1, DRAFTS)"
@@ -64,15 +83,22 @@ def evaluate(form: Any, leaf: Callable[..., Any]) -> Any:
     return OPERATIONS[name][0](*(evaluate(part, leaf) for part in parts)) if name in OPERATIONS else leaf(name, *parts)
 
 
-class OwnEdit(NamedTuple):
-    """An edit, its form, and the text of a function for :func:`lpkit.kernels.triton_texts._by_text`."""
+class OwnStep(NamedTuple):
+    """An author's own step: its form, and the text of a function that does the same.
 
-    form: tuple[tuple[Any, ...], ...]
+    Attributes:
+        name: of the function.
+        source: for :func:`lpkit.kernels.triton_texts._by_text`, or :func:`~lpkit.kernels.triton_limits._over_row`.
+        reads_top: True if it reads each row's highest logit.
+    """
+
+    form: tuple[Any, ...]
     name: str
     source: str
+    reads_top: bool = False
 
 
-def own_edit(form: tuple[tuple[Any, ...], ...], columns: Sequence[torch.Tensor]) -> OwnEdit:
+def own_edit(form: tuple[tuple[Any, ...], ...], columns: Sequence[torch.Tensor]) -> OwnStep:
     """Return the kernel of an edit, given as its writes, ``("write", ids, values)``, with numbered columns.
 
     Raises:
@@ -95,7 +121,28 @@ def {name}(at, text, columns, logits, found, sizes, DRAFTS: tl.constexpr, BLOCK:
     if edited:
 {body}
 """
-    return OwnEdit(form, name, source)
+    return OwnStep(form, name, source)
+
+
+def own_process(form: tuple[Any, ...], columns: Sequence[torch.Tensor]) -> OwnStep:
+    """Return the kernel of a ``process``, given as what it returns, with numbered columns of one value per row.
+
+    Raises:
+        NotRecordableError: it computes something that no text is known for.
+    """
+    _need(len(columns) <= MOST_COLUMNS, f"it reads more than {MOST_COLUMNS} columns")
+    whole = _Whole(form)
+    body = "\n".join(f"    {line}" for line in whole.lines)
+    name = f"process_{crc32(body.encode()):08x}"
+    before = [f"v{number} = tl.load(values[{number}])" for number in range(len(columns))]
+    if whole.reads_top:
+        before += ["found, tops = numbers_of(found, at[0], at[2], at[3])", "top = highest(found, at[2])"]
+    source = f"""@triton.jit
+def {name}(tiles, found, values, at, KIND: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr):
+    {"; ".join(["start, begin, end, first, last = tiles", *before])}
+{body}
+"""
+    return OwnStep(form, name, source, whole.reads_top)
 
 
 def _need(holds: bool, otherwise: str) -> None:
@@ -103,7 +150,105 @@ def _need(holds: bool, otherwise: str) -> None:
         raise NotRecordableError(otherwise)
 
 
-class _Write:
+class _Values:
+    """Names of values that are computed, by their text."""
+
+    size = "(BLOCK,)"
+    """Shape of a number."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, str] = {}
+
+    def _made(self) -> list[str]:
+        return [f"{name} = {text}" for text, name in self._names.items()]
+
+    def _named(self, text: str) -> str:
+        return self._names.setdefault(text, f"x{len(self._names)}")
+
+    def _leaf(self, kind: str, parts: list[Any]) -> tuple[Any, str] | None:
+        """Return what :meth:`_value` does, for what is read; None for what is computed."""
+        raise NotImplementedError
+
+    def _value(self, form: Any) -> tuple[Any, str]:
+        """Return a tensor of a form's type and shape, or a number, and the name of its values."""
+        if not isinstance(form, tuple):
+            return form, ""
+        kind, *parts = form
+        return self._leaf(kind, parts) or self._computed(kind, [self._value(part) for part in parts])
+
+    def _computed(self, kind: str, given: list[tuple[Any, str]]) -> tuple[Any, str]:
+        compute, text = OPERATIONS[kind]
+        made = compute(*(value for value, _ in given))
+        _need(made.shape in _SHAPES and made.dtype in _TYPES, f"it computes {kind} of others")
+        if not text:
+            return made, given[0][1]
+        chosen = [given.pop(1)[1]] if kind in ("where", "masked_fill") else []
+        (one, _), (other, name) = given[0], given[-1]
+        exact = kind != "div" or name != "" or abs(math.frexp(other)[0]) == 0.5
+        _need(exact, "it divides by a number, and a GPU would multiply by its rounded inverse")
+        _need(made.dtype != torch.bool or kind not in _CALCULATIONS, "it calculates with truth values")
+        common = torch.result_type(one, other) if made.dtype == torch.bool else made.dtype
+        first, *others = (self._cast(item, common) for item in given)
+        return made, self._named(text.format(first, *chosen, *others))
+
+    def _cast(self, value: tuple[Any, str], dtype: torch.dtype) -> str:
+        """Return the name of values, or of a number, as another type."""
+        made, name = value
+        if isinstance(made, torch.Tensor):
+            return name if made.dtype == dtype else self._named(f"{name}.to({_TYPES[dtype]})")
+        known = type(made) in (int, float) and not math.isnan(made) and dtype != torch.bool
+        _need(known, f"it computes with {made!r}")
+        number = torch.full((), made, dtype=dtype).item()
+        text = f'float("{number}")' if dtype == torch.float32 else str(number)
+        return self._named(f"tl.full({self.size}, {text}, {_TYPES[dtype]})")
+
+
+class _Whole(_Values):
+    """The text of a ``process`` for a part of a row.
+
+    Attributes:
+        lines: of the text.
+        reads_top: True if it reads the row's highest logit.
+    """
+
+    size = "()"
+
+    def __init__(self, form: tuple[Any, ...]) -> None:
+        super().__init__()
+        self.reads_top = False
+        masks = form[:2] == ("masked_fill", ("logits",))
+        if masks and form[2][:2] == ("lt", ("logits",)) and form[3] == -math.inf:
+            limit, name = self._value(form[2][2])
+            if self.reads_top and limit.shape == _COLUMN and limit.dtype == torch.float32:
+                self.lines = [*self._made(), f"mask_spans(start, begin, end, tops, first, last, {name})"]
+                return
+        made, name = self._value(form)
+        _need(made.shape == _LIST and made.dtype == torch.float32, "it returns no logits")
+        changed = "tl.full((BLOCK,), 1, tl.int1)"
+        if masks:  # of most tiles perhaps nothing
+            changed += f" & {self._value(form[2])[1]}"
+        read = "seen = tile(start, offset, begin, end, 0.0, BLOCK)"
+        loop = [read, *self._made(), f"changed = {changed}", "if anything(changed):" if masks else "if True:"]
+        loop.append(f"    write(start, offset, begin, end, {name}, changed, BLOCK)")
+        self.lines = ["for offset in range(first, last, BLOCK):", *(f"    {line}" for line in loop)]
+
+    def _leaf(self, kind: str, parts: list[Any]) -> tuple[Any, str] | None:
+        if kind == "logits":
+            return torch.empty(_LIST, device="meta"), "seen"
+        if kind == "amax":
+            self.reads_top = True
+            return torch.empty(_COLUMN if parts[0] else _ROW, device="meta"), "top"
+        if kind != "a column":
+            _need(kind in OPERATIONS, f"it computes `{kind}`, which takes a kernel of its own")
+            return None
+        dtype, (ndim, unsqueezed), number = parts
+        _need(ndim == 1 and dtype in _TYPES, "it reads lists, or columns of other types")
+        name = f"v{number}"
+        name = self._named(f"{name} != 0") if dtype == torch.bool else name
+        return torch.empty(_COLUMN if unsqueezed else _ROW, dtype=dtype, device="meta"), name
+
+
+class _Write(_Values):
     """The text of a write. Its values are kept before the first is written: an id may occur twice.
 
     Attributes:
@@ -112,7 +257,7 @@ class _Write:
     """
 
     def __init__(self, number: int, widths: Sequence[int], ids: Any, values: Any) -> None:
-        self._names: dict[str, str] = {}  # by text
+        super().__init__()
         self._reads: set[int] = set()
         self._lists: dict[str, int] = {}  # sizes of lists, and widths
         self._widths, self._shift = widths, 0
@@ -132,9 +277,6 @@ class _Write:
         write = f"    tl.store(logits + {token}, tl.load({kept}, mask=inside), mask=inside)"
         self.write = [*loop, *lines[: count + 1], real, write]
 
-    def _named(self, text: str) -> str:
-        return self._names.setdefault(text, f"v{len(self._names)}")
-
     def _ids(self, form: Any) -> tuple[torch.Tensor, str]:
         ids, name = self._value(form)
         is_list = isinstance(ids, torch.Tensor) and ids.dtype == torch.int64 and ids.ndim == 2
@@ -142,10 +284,13 @@ class _Write:
         return ids, name
 
     def _value(self, form: Any) -> tuple[Any, str]:
-        """Return a tensor of a form's type and shape, or a number, and the name of its values."""
-        if not isinstance(form, tuple):
-            return form, ""
-        kind, *parts = form
+        later = isinstance(form, tuple) and form[0] == "later"
+        self._shift += later
+        found = super()._value(form)
+        self._shift -= later
+        return found
+
+    def _leaf(self, kind: str, parts: list[Any]) -> tuple[Any, str] | None:
         if kind == "read":
             self._reads.add(parts[0])
             ids, name = self._ids(parts[1])
@@ -156,10 +301,7 @@ class _Write:
             _need(parts[:2] == [("tokens",), 1] and index.shape == _COLUMN, "it gathers more than a token per row")
             return index, self._named(_TOKEN.replace("place", name) + ".to(tl.int64)")
         if kind in OPERATIONS:
-            self._shift += kind == "later"
-            given = [self._value(part) for part in parts]
-            self._shift -= kind == "later"
-            return self._computed(kind, given)
+            return None
         if kind == "a column":
             dtype, (ndim, unsqueezed), number = parts
             shape = _LIST if ndim == 2 else _COLUMN if unsqueezed else _ROW
@@ -167,36 +309,10 @@ class _Write:
             text = f"tl.load(_of(columns[{number}], slot) + place * {ndim - 1}, mask=inside)"
             text += " != 0" * (dtype == torch.bool)
         else:
-            _need(kind in _HISTORY, f"its edit computes `{kind}`, which takes a kernel of its own")
+            _need(kind in _HISTORY, f"it computes `{kind}`, which takes a kernel of its own")
             (dtype, shape, text), size, width = _HISTORY[kind], "width", 0
-        _need(dtype in _TYPES, f"its edit reads {dtype}")
+        _need(dtype in _TYPES, f"it reads {dtype}")
         if shape == _LIST:
             self._lists[size] = width
         text = text.replace("place", f"(place + {self._shift})") if self._shift else text
         return torch.empty(shape, dtype=dtype, device="meta"), self._named(text)
-
-    def _computed(self, kind: str, given: list[tuple[Any, str]]) -> tuple[Any, str]:
-        compute, text = OPERATIONS[kind]
-        made = compute(*(value for value, _ in given))
-        _need(made.shape in _SHAPES and made.dtype in _TYPES, f"its edit computes {kind} of others")
-        if not text:
-            return made, given[0][1]
-        chosen = [given.pop(1)[1]] if kind in ("where", "masked_fill") else []
-        (one, _), (other, name) = given[0], given[-1]
-        exact = kind != "div" or name != "" or abs(math.frexp(other)[0]) == 0.5
-        _need(exact, "it divides by a number, and a GPU would multiply by its rounded inverse")
-        _need(made.dtype != torch.bool or kind not in _CALCULATIONS, "it calculates with truth values")
-        common = torch.result_type(one, other) if made.dtype == torch.bool else made.dtype
-        first, *others = (self._cast(item, common) for item in given)
-        return made, self._named(text.format(first, *chosen, *others))
-
-    def _cast(self, value: tuple[Any, str], dtype: torch.dtype) -> str:
-        """Return the name of values, or of a number, as another type."""
-        made, name = value
-        if isinstance(made, torch.Tensor):
-            return name if made.dtype == dtype else self._named(f"{name}.to({_TYPES[dtype]})")
-        known = type(made) in (int, float) and not math.isnan(made) and dtype != torch.bool
-        _need(known, f"its edit computes with {made!r}")
-        number = torch.full((), made, dtype=dtype).item()
-        text = f'float("{number}")' if dtype == torch.float32 else str(number)
-        return self._named(f"tl.full((BLOCK,), {text}, {_TYPES[dtype]})")

@@ -39,10 +39,16 @@ def prepare(device: torch.device, vocab_size: int = PADDED) -> ModuleType | None
     """
 
     def attempt(found: ModuleType) -> None:
-        for stride in {vocab_size, -(-vocab_size // PADDED) * PADDED}:
-            _go_over(found, torch.zeros(3, stride, device=device)[:, :vocab_size])
+        for logits in shapes(device, vocab_size):
+            _go_over(found, logits)
 
     return _tried(device, WHOLE_ROWS, attempt)
+
+
+def shapes(device: torch.device, vocab_size: int) -> list[torch.Tensor]:
+    """Return logits of each layout that an engine has: the alignment of rows decides the use of memory words."""
+    strides = {vocab_size, -(-vocab_size // PADDED) * PADDED}
+    return [torch.zeros(3, stride, device=device)[:, :vocab_size] for stride in strides]
 
 
 @cache

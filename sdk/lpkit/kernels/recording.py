@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 
-from lpkit.kernels.elementwise import NotRecordableError, own_edit
+from lpkit.kernels.elementwise import OF_COLUMNS, OPERATIONS, NotRecordableError, own_edit, own_process
 
 BY_SLOT = {
     "dynamic_temperature_": torch.float32,
@@ -68,12 +68,24 @@ class SlotHistories(NamedTuple):
     kind: int = 0
 
 
-OWN_EDIT = "edit_ids_"
-"""Function that does what an author's own ``edit`` does, by its text."""
+OWN_EDIT, OWN_PROCESS = "edit_ids_", "process_rows_"
+"""Functions that do what an author's own ``edit`` or ``process`` does, by its text."""
 
 MOST_OPERATIONS = 500  # of a step: longer ones take the general way
 
-_METHODS = frozenset({"abs", "at", "contains", "gather", "masked_fill", "maximum", "minimum", "unsqueeze", "where"})
+_METHODS = OF_COLUMNS.keys() | {
+    "abs",
+    "at",
+    "contains",
+    "gather",
+    "masked_fill",
+    "maximum",
+    "minimum",
+    "unsqueeze",
+    "where",
+}
+
+_IN_PLACE = frozenset({"add_", "div_", "masked_fill_", "mul_", "sub_"})
 
 
 def _operator(name: str, *more: Any) -> Any:
@@ -108,6 +120,7 @@ class StandIn:
     __radd__, __rsub__, __rmul__ = map(_reflected, ("add", "sub", "mul"))
     __lt__, __le__, __gt__, __ge__ = map(_operator, ("lt", "le", "gt", "ge"))
     __eq__, __ne__, __and__, __or__ = map(_operator, ("eq", "ne", "and_", "or_"))
+    __pow__ = _operator("pow")
 
     def __getitem__(self, part: Any) -> Any:
         if part == (slice(None), None):
@@ -125,7 +138,9 @@ class StandIn:
         """Record a function of torch as the method of its name."""
         first, *others = given
         if function is torch.where:
-            return Computed("where", others[0], first, others[1])
+            value, other = others
+            fills = isinstance(other, Recorder) and not isinstance(value, StandIn)
+            return Computed("masked_fill", other, first, value) if fills else Computed("where", value, first, other)
         return getattr(first, function.__name__)(*others, **(options or {}))
 
 
@@ -203,17 +218,26 @@ class StandInRows:
         raise NotRecordableError(f"it reads `rows.{name}`")
 
 
+class Largest(NamedTuple):
+    """Stands for what ``max`` returns."""
+
+    values: Computed
+    indices: Computed
+
+
 class Recorder(StandIn):
     """Stands for the logits of a batch: all of them for ``process``, or those at some ids for ``edit``.
 
     Attributes:
         made: name and arguments of each call that edits, in order.
+        derived: columns that are computed of others, each behind those that it is computed of.
     """
 
     dtype = torch.float32
 
     def __init__(self) -> None:
         self.made: list[tuple[Any, ...]] = []
+        self.derived: list[Derived] = []
 
     def record(self, *call: Any) -> Recorder:
         self.made.append(call)
@@ -222,15 +246,30 @@ class Recorder(StandIn):
     def scatter_add_(self, *given: Any) -> Recorder:
         return self.record("scatter_add_", *given)
 
+    def __getattr__(self, name: str) -> Any:
+        if name in _IN_PLACE:
+            return lambda *given: self.record("return", Computed(name[:-1], self, *given))
+        return super().__getattr__(name)
+
+    def amax(self, dim: int, keepdim: bool = False) -> Computed:
+        if dim not in (1, -1):
+            raise NotRecordableError("it compares logits of different rows")
+        return Computed("amax", keepdim)
+
+    def max(self, dim: int, keepdim: bool = False) -> Largest:
+        return Largest(self.amax(dim, keepdim), Computed("argmax", keepdim))
+
     def __getitem__(self, ids: Any) -> Computed:
         return Computed("read", len(self.made), ids)  # a later read may see what was written before it
 
     def __setitem__(self, ids: Any, value: Any) -> None:
         self.record("write", ids, value)
 
-    def calls(self, rules: Mapping[Any, SlotRule]) -> tuple[list[tuple[str, tuple[Any, ...]]], SlotRule | None]:
+    def calls(
+        self, rules: Mapping[Any, SlotRule], sparse: bool
+    ) -> tuple[list[tuple[str, tuple[Any, ...]]], SlotRule | None]:
         """Return names and columns of the functions that do the same by slot, and the rule if one function does all.
-        Before the columns of an author's own edit comes its text.
+        Before the columns of an author's own step comes its text.
 
         Raises:
             NotRecordableError: no functions do.
@@ -243,16 +282,66 @@ class Recorder(StandIn):
                 if memory_of(columns.setdefault(number, column)) != memory_of(column):
                     raise NotRecordableError("it reads different columns in place of one")
             return [(rule.function, tuple(columns[number] for number in sorted(columns)))], rule
-        if all(name == "write" for name, *_ in self.made):
-            form, found = form_of(tuple(self.made), numbered=True)
+        if sparse and all(name == "write" for name, *_ in self.made):
+            form, found = form_of(self._hoisted(tuple(self.made), {}), numbered=True)
             return [(OWN_EDIT, (own_edit(form, found), *found))], SlotRule(OWN_EDIT, ())
+        if not sparse and [name for name, *_ in self.made] == ["return"]:
+            form, found = form_of(self._hoisted(self.made[0][1], {}), numbered=True)
+            return [(OWN_PROCESS, (own_process(form, found), *found))], None
         calls = []
-        for name, *values in self.made:
-            known = name in BY_SLOT and {*map(type, values)} <= {OfSlots, type(None)}
-            if not known or (name == "keep_ids_" and values[1:] not in ([], [None])):
+        for name, *values in self._hoisted(tuple(self.made), {}, everything=True):
+            known = name in BY_SLOT and {*map(type, values)} <= {OfSlots, Derived, type(None)}
+            if not known or (name == "keep_ids_" and any(item is not None for item in values[1:])):
                 raise NotRecordableError(f"it calls {name} in a way that no kernel by slot knows")
             calls.append((name, tuple(_column(item, BY_SLOT[name]) for item in values)))
         return calls, None
+
+    def _hoisted(self, value: Any, done: dict[int, Any], everything: bool = False) -> Any:
+        """Return ``value`` with a column in place of what only torch computes of columns, or of ``everything`` that is
+        computed of columns."""
+        if isinstance(value, tuple):
+            return tuple(self._hoisted(item, done, everything) for item in value)
+        if not isinstance(value, Computed):
+            return value
+        if id(value) not in done:
+            name, *parts = (self._hoisted(item, done, everything) for item in value.form)
+            columns = [item for item in parts if isinstance(item, StandIn)]
+            wanted = everything or any(type(item) is Derived for item in columns)
+            wanted = name in OF_COLUMNS or (wanted and name in OPERATIONS)
+            if wanted and all(type(item) in (OfSlots, Derived) and item.dims[0] == 1 for item in columns):
+                self.derived.append(Derived(name, parts))
+                done[id(value)] = self.derived[-1]
+            else:
+                done[id(value)] = Computed(name, *parts)
+        return done[id(value)]
+
+
+class Derived(OfSlots):
+    """Stands for what an operation on columns results in. It is computed when requests come, and not in each step.
+
+    Args:
+        name: of the operation.
+        parts: stand-ins for columns of one value per slot, and numbers.
+    """
+
+    def __init__(self, name: str, parts: Sequence[Any]) -> None:
+        self._operation = OF_COLUMNS[name] if name in OF_COLUMNS else OPERATIONS[name][0]
+        self._parts = [_values(item) if isinstance(item, OfSlots) else item for item in parts]
+        with torch.inference_mode():
+            self._made = self._operation(*self._parts).clone()
+        if self._made.shape not in ((len(self._made),), (len(self._made), 1)):
+            raise NotRecordableError("it combines rows with each other")
+        super().__init__(self._made.flatten(), unsqueezed=self._made.ndim == 2)
+
+    def refresh(self) -> None:
+        """Compute the present values, in the same memory."""
+        with torch.inference_mode():
+            self._made.copy_(self._operation(*self._parts))
+
+
+def _values(column: OfSlots) -> torch.Tensor:
+    """Return the values of a stand-in for a column of one value per slot, in its shape."""
+    return column.column if column.dims[1] else column.column[:, 0]
 
 
 def _column(value: OfSlots | None, dtype: torch.dtype) -> torch.Tensor | None:
@@ -280,6 +369,8 @@ def form_of(value: Any, numbered: bool = False) -> tuple[Any, list[torch.Tensor]
     def form(value: Any) -> Any:
         if isinstance(value, Computed):
             return form(value.form)
+        if isinstance(value, Recorder):
+            return ("logits",)
         if isinstance(value, tuple):
             return tuple(map(form, value))
         if isinstance(value, OfSlots):

@@ -14,6 +14,7 @@ import torch
 import triton
 import triton.language as tl
 
+from lpkit.kernels.elementwise import OwnStep
 from lpkit.kernels.hashes import FACTORS_32
 from lpkit.kernels.launching import launch
 from lpkit.kernels.triton_rows import (
@@ -27,13 +28,14 @@ from lpkit.kernels.triton_rows import (
     backwards,
     bounds,
     by_row,
+    compiled,
     entry,
     grid_of,
+    highest,
     ids_at,
     keep_tops,
     mask_spans,
     mask_tile,
-    number,
     numbers_of,
     of_entropy,
     of_moments,
@@ -152,10 +154,7 @@ def _mask_by_limit(tiles, found, values, at, KIND: tl.constexpr, KEPT: tl.conste
     parts = at[2]
     given = tl.load(values[0])
     if KIND == "far":
-        top = tl.max(number(found, 0, parts, float("-inf")), 0)
-        limit = top - given * tl.load(values[1])
-        broken = tl.sum(number(found, 1, parts, 0.0), 0) > 0
-        limit = tl.where(broken, float("nan"), limit)  # as torch's amax: NaN is the highest
+        limit = highest(found, parts) - given * tl.load(values[1])
     elif KIND == "deviating":
         top, deviation = of_moments(found, parts)
         limit = top - (given * deviation).to(tl.float32)
@@ -339,6 +338,19 @@ def mask_deviations_below_top_(
 
 def mask_unlikely_(logits: torch.Tensor, *values: torch.Tensor, entries: Entries | None = None) -> torch.Tensor:
     return _mask_by("unlikely", "shares", logits, values, entries or by_row(logits))
+
+
+@cache
+def _own(step: OwnStep) -> Any:
+    return compiled(step, {**globals()})
+
+
+def process_rows_(logits: torch.Tensor, step: OwnStep, *columns: torch.Tensor, entries: Entries) -> torch.Tensor:
+    """Edit whole rows by an author's own operations."""
+    rule, options = _own(step), {"block": BLOCK // 2, "enable_fp_fusion": False}
+    if step.reads_top:
+        return _by_numbers("tops", rule, logits, (), entries, columns, kind="far", **options)
+    return _over(rule, logits, entries, columns, entries.own, **options)
 
 
 def exclude_top_choices_(

@@ -13,12 +13,15 @@ Rows of a batch have an entry each in tensors of per-row values: their request's
 from __future__ import annotations
 
 import inspect
+import linecache
 from functools import cache
 from typing import Any, NamedTuple
 
 import torch
 import triton
 import triton.language as tl
+
+from lpkit.kernels.elementwise import OwnStep
 
 BLOCK = 4096  # logits of a tile
 SPAN = tl.constexpr(1024)  # logits that share a recorded highest logit: if that is masked, all are, without being read
@@ -152,6 +155,13 @@ def number(found, which, parts, FILL: tl.constexpr):
 
 
 @triton.jit
+def highest(found, parts):
+    """Return a row's highest logit, by the first two numbers of each part; NaN if it has one, as torch's ``amax``."""
+    broken = tl.sum(number(found, 1, parts, 0.0), 0) > 0
+    return tl.where(broken, float("nan"), tl.max(number(found, 0, parts, float("-inf")), 0))
+
+
+@triton.jit
 def of_entropy(found, parts, scale):
     """Return (highest logit, logarithm of the sum of exponentials, entropy, unmasked tokens) of a row.
 
@@ -182,6 +192,15 @@ def of_moments(found, parts):
     whole = tl.sum(count, 0)
     away = mean - tl.sum(count * mean, 0) / whole
     return top, tl.sqrt(tl.sum(squares + count * away * away, 0) / whole)
+
+
+def compiled(step: OwnStep, scope: dict[str, Any]) -> Any:
+    """Return the function of an author's own step. Its text has names of a table and of ``scope``, and numbers, and
+    nothing of the author's."""
+    file = f"<lpkit {step.name}>"
+    linecache.cache[file] = len(step.source), None, step.source.splitlines(True), file  # where Triton reads it
+    exec(compile(step.source, file, "exec"), scope)
+    return scope[step.name]
 
 
 def suits(logits: torch.Tensor) -> bool:

@@ -6,7 +6,6 @@ between its operations.
 
 from __future__ import annotations
 
-import linecache
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -16,12 +15,12 @@ import triton
 import triton.language as tl
 
 from lpkit.kernels import hashes
-from lpkit.kernels.elementwise import MOST_COLUMNS, OwnEdit
+from lpkit.kernels.elementwise import MOST_COLUMNS, OwnStep
 from lpkit.kernels.launching import launch
 from lpkit.kernels.recording import HASHES, SlotHistories
 from lpkit.kernels.triton_few import LISTED, WARPS, mask_ids_
 from lpkit.kernels.triton_limits import add_where_hashed_, exclude_top_choices_, keep_ids_
-from lpkit.kernels.triton_rows import Entries, once, ratio_up
+from lpkit.kernels.triton_rows import Entries, compiled, once, ratio_up
 from lpkit.kernels.triton_rows import suits as suits
 from lpkit.kernels.triton_sequences import SPAN, begun_of, end_of, matches, member, text_at, text_of
 from lpkit.kernels.triton_tournament import tournament_
@@ -298,25 +297,20 @@ def _context(at, text, columns, logits, found, sizes, DRAFTS: tl.constexpr, BLOC
     tl.store(found + row, hashed)
 
 
-def edit_ids_(logits: torch.Tensor, edit: OwnEdit, *columns: torch.Tensor, entries: Entries) -> torch.Tensor:
+@cache
+def _own(step: OwnStep) -> Any:
+    return compiled(step, {**globals()})
+
+
+def edit_ids_(logits: torch.Tensor, edit: OwnStep, *columns: torch.Tensor, entries: Entries) -> torch.Tensor:
     """Edit by an author's own operations."""
     if entries.texts is None:
         first, slots = columns[0], entries.slots
         entries = entries._replace(texts=SlotHistories(first, slots, slots, slots, slots, 0, 0))
     room = len(edit.form) * (entries.texts.width + sum(item.shape[1] for item in columns))
     found = torch.empty(logits.shape[0] * room, 1, dtype=torch.float32, device=logits.device)
-    _over(_compiled(edit), logits, entries, columns, found, LISTED, enable_fp_fusion=False)
+    _over(_own(edit), logits, entries, columns, found, LISTED, enable_fp_fusion=False)
     return logits
-
-
-@cache
-def _compiled(edit: OwnEdit) -> Any:
-    """Return the function of an edit. Its text has the names of a table and numbers, and nothing of the author's."""
-    file = f"<lpkit {edit.name}>"
-    linecache.cache[file] = len(edit.source), None, edit.source.splitlines(True), file  # where Triton reads it
-    scope = {**globals()}
-    exec(compile(edit.source, file, "exec"), scope)
-    return scope[edit.name]
 
 
 def penalize_(logits: torch.Tensor, *columns: torch.Tensor, entries: Entries) -> torch.Tensor:

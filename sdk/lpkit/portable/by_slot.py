@@ -13,7 +13,7 @@ import dis
 import inspect
 from collections.abc import Iterator, Sequence
 from functools import cache, cached_property
-from itertools import pairwise
+from itertools import pairwise, product
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -23,13 +23,14 @@ from lpkit import kernels
 from lpkit.columns.column import Column
 from lpkit.columns.token_set import TokenSetColumn
 from lpkit.history.phrases import PhrasesColumn
-from lpkit.kernels.elementwise import NotRecordableError
+from lpkit.kernels.elementwise import OF_COLUMNS, NotRecordableError
+from lpkit.kernels.fused import shapes
 from lpkit.kernels.launching import LaunchPlan, place, recorded
-from lpkit.kernels.recording import OfSlots, Recorder, Shared, SlotHistories, StandInRows, memory_of
+from lpkit.kernels.recording import Computed, Derived, OfSlots, Recorder, Shared, SlotHistories, StandInRows, memory_of
 from lpkit.portable.rules import rules
 
 _MODULES = frozenset({"lpkit", "lpkit.kernels", "lpkit.rng", "lpkit.sequences", "math", "torch"})
-_OF_TORCH = frozenset({"abs", "clamp", "maximum", "minimum", "where"})
+_OF_TORCH = OF_COLUMNS.keys() | {"abs", "amax", "clamp", "maximum", "minimum", "where"}
 _BUILTINS = frozenset({"abs", "bool", "float", "int", "len", "max", "min", "range", "tuple", "zip"})
 # Read from the code, since a call with stand-ins takes one path of it, and the source may not be there. What is stored
 # in an item is a local, or a stand-in, which refuses it or records it.
@@ -66,6 +67,7 @@ class BySlot:
         self.reason = ""
         self._version = -1
         self._calls: list[tuple[str, tuple[Any, ...]]] = []
+        self._derived: list[Derived] = []
         self._pairs: int | None = None
         self.reads_texts = False
         self._read: list[tuple[Any, str]] = []  # columns, and what of them the step depends on
@@ -82,13 +84,14 @@ class BySlot:
 
     def rehearse(self, on_v2: bool) -> None:
         """Run the step's kernels on rows of nobody, which compiles them: no request waits."""
-        if not (self.recorded and "examples" in self._kernels):
+        examples_of = self._kernels.get("examples")
+        if not self.recorded or (self.reads_texts and examples_of is None):
             return
         own = self._admission.own.all
-        logits = torch.zeros(2, 64, device=own.device)
-        slots = torch.full((2,), own.shape[0] - 1, device=own.device)
+        slots = torch.full((3,), own.shape[0] - 1, device=own.device)
+        examples = (None,) if examples_of is None else examples_of(own.device, on_v2)
         with torch.inference_mode():
-            for texts in self._kernels["examples"](own.device, on_v2):
+            for logits, texts in product(shapes(own.device, self._processor.vocab_size), examples):
                 self._launch(logits, slots, texts)
 
     @property
@@ -101,6 +104,9 @@ class BySlot:
                 self._calls = self._record()
                 self._found = self._now()
                 self._forget()  # plans read columns where they were
+            else:
+                for column in self._derived:
+                    column.refresh()
         return bool(self._calls)
 
     def _now(self) -> list[Any]:
@@ -180,13 +186,16 @@ class BySlot:
         try:
             _check(step)
             result = step(_Processor(self._processor, self._read), recorder, rows)
+            if isinstance(result, Computed) and not sparse:
+                result = recorder.record("return", result)
             if not recorder.made or result is not (None if sparse else recorder):
                 raise NotRecordableError("it does not return the logits of a kernel")
-            calls, found = recorder.calls(rules())
+            calls, found = recorder.calls(rules(), sparse)
         except Exception as error:  # anything that stand-ins cannot do: the step takes the general way
             known = isinstance(error, NotRecordableError)
             self.reason = str(error) if known else f"it does what cannot be recorded ({error})"
             return []
+        self._derived = recorder.derived
         self.reason, self._pairs = "", None if found is None or rule.history == "none" else found.pairs
         self.reads_texts = self._pairs is not None or bool(condition)
         if condition:

@@ -18,13 +18,12 @@ from unittest import mock
 import torch
 import triton
 from lpkit.kernels import fused, launching
-from lpkit.kernels.recording import OWN_EDIT
 from lpkit.kernels.triton_rows import Entries
 from lpkit.portable.by_slot import CHOICE, BySlot
 from lpkit.portable.rules import steps
 from lpkit.runtime import make_config
 from lpkit_cite_from_prompt import CiteFromPrompt
-from own_edits import OWN_EDITS
+from own_edits import OWN_EDITS, OWN_PROCESSES
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.runtime import JITFunction
@@ -67,11 +66,11 @@ class Kernel:
 
 
 @cache
-def edits() -> dict[str, tuple[Any, ...]]:
-    """Return the text and the columns of authors' own edits."""
+def own_steps() -> dict[str, tuple[str, tuple[Any, ...]]]:
+    """Return the function, and the text and the columns, of authors' own steps."""
     config = make_config(max_num_seqs=2, vocab_size=64)
-    classes = [*OWN_EDITS.values(), CiteFromPrompt]
-    return {cls.__name__: BySlot(cls(config, CPU, False), ())._record()[0][1] for cls in classes}
+    classes = [*OWN_EDITS.values(), *OWN_PROCESSES.values(), CiteFromPrompt]
+    return {cls.__name__: BySlot(cls(config, CPU, False), ())._record()[0] for cls in classes}
 
 
 @cache
@@ -88,8 +87,8 @@ def kernels() -> tuple[Kernel, ...]:
         for name, dtypes in {**read, CHOICE: [torch.int64] * 5}.items():
             columns = [torch.zeros(3, 1, dtype=dtype) for dtype in dtypes]
             found[name](logits, *columns, entries=entries)
-        for given in edits().values():
-            found[OWN_EDIT](logits, *given, entries=entries)
+        for name, given in own_steps().values():
+            found[name](logits, *given, entries=entries)
     return tuple(dict.fromkeys(map(_kernel, launches)))
 
 

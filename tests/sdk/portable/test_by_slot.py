@@ -109,6 +109,39 @@ class OtherKernel(Far):
         return kernels.mask_below_(logits, self.far[rows].unsqueeze(1))
 
 
+class OfRows(Far):
+    history = "length"
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        return kernels.mask_far_below_top_(logits, self.far[rows].unsqueeze(1) * rows.output_len.unsqueeze(1))
+
+
+class Sorts(Far):
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        return logits.masked_fill_(logits < logits.sort(-1)[0][:, -2:-1], -math.inf)
+
+
+class AcrossRows(Far):
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        return logits - logits.amax(0)
+
+
+class OfLogits(Far):
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        return logits - logits.exp()
+
+
+class Twice(Far):
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        logits.mul_(2)
+        return logits.add_(logits.amax(-1, keepdim=True))
+
+
+class RowsAsLogits(Far):
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        return logits.amax(-1, keepdim=True) + self.far[rows].unsqueeze(1)
+
+
 class Plain(Far):
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
         floor = logits.amax(-1, keepdim=True) - self.far[rows].unsqueeze(1)
@@ -171,7 +204,7 @@ class Exponential(Sparse):
 
 class OfTorch(Sparse):
     def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
-        logits[self.ids[rows]] = torch.exp(self.values[rows])
+        logits[self.ids[rows]] = torch.softmax(self.values[rows], -1)
 
 
 class Counted(Sparse):
@@ -337,7 +370,9 @@ def calls(processor: Any) -> list[str]:
     return [name for name, *_ in processor._by_slot._calls]
 
 
-@pytest.mark.parametrize("cls", [Far, Helped, Chosen, Biases, BiasesTwice, Compares, Penalizes, Bans, Cites, Holds])
+@pytest.mark.parametrize(
+    "cls", [Far, Helped, Chosen, Computes, Plain, Biases, BiasesTwice, Compares, Penalizes, Bans, Cites, Holds]
+)
 def test_calls_of_kernels_with_columns_are_recorded(cls: type[lpkit.LogitsProcessor]) -> None:
     assert made(cls)._by_slot.recorded
 
@@ -349,24 +384,28 @@ def test_calls_of_kernels_with_columns_are_recorded(cls: type[lpkit.LogitsProces
         (Appends, "it uses SEEN"),
         (Prints, "it uses print"),
         (Branches, "it reads `rows.n`"),
-        (Computes, "it calls mask_far_below_top_ in a way that no kernel by slot knows"),
+        (OfRows, "it calls mask_far_below_top_ in a way that no kernel by slot knows"),
         (Remembers, "it reads factor, which is no column"),
         (ByTemperature, "it calls keep_ids_ in a way that no kernel by slot knows"),
-        (Plain, "it calls `amax` on a tensor"),
+        (Sorts, "it calls `sort` on a tensor"),
+        (AcrossRows, "it compares logits of different rows"),
+        (OfLogits, "it computes `exp`, which takes a kernel of its own"),
+        (Twice, "it calls return in a way that no kernel by slot knows"),
+        (RowsAsLogits, "it returns no logits"),
         (Declines, "it does not return the logits of a kernel"),
         (OtherKernel, "it reads `device` of a tensor"),
         (BiasesIfLong, "it reads `shape` of a tensor"),
         (BiasesIfAny, "it looks at the values of a tensor"),
         (Mixes, "it combines logits from before and after a write"),
-        (Exponential, "it calls `exp` on a tensor"),
-        (OfTorch, "it uses torch.exp"),
-        (Counted, "its edit computes `counts`, which takes a kernel of its own"),
+        (Exponential, "it computes `exp`, which takes a kernel of its own"),
+        (OfTorch, "it uses torch.softmax"),
+        (Counted, "it computes `counts`, which takes a kernel of its own"),
         (Divides, "it divides by a number, and a GPU would multiply by its rounded inverse"),
         (InPlace, "it changes a variable in place"),
         (NoList, "it writes values of another shape than its ids"),
         (OfTruths, "it calculates with truth values"),
         (Doubled, "it computes more than 500 operations"),
-        (Halves, "its edit reads torch.float64"),
+        (Halves, "it reads torch.float64"),
         (BansOthers, "it calls mask_ids_ in a way that no kernel by slot knows"),
         (BansAndMasks, "it calls mask_ids_ in a way that no kernel by slot knows"),
         (Shares, "it calls mask_far_below_top_ in a way that no kernel by slot knows"),

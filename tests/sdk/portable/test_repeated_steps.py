@@ -16,8 +16,8 @@ from lpkit.rules.no_repeat_ngram import NoRepeatNgram
 from lpkit.runtime import make_config
 from lpkit.sampling_params import SamplingParams
 from lpkit_conformance.instruments.recorded_steps import recording
-from own_edits import OWN_EDITS
-from recording_defects import DEFECTS, Far, columns_have_one_number
+from own_edits import OWN_EDITS, OWN_PROCESSES
+from recording_defects import DEFECTS, Far, columns_have_one_number, values_stay
 
 CPU, VOCAB = torch.device("cpu"), 64
 
@@ -63,18 +63,20 @@ def test_a_repeated_step_edits_as_the_authors_code_does() -> None:
     play()
 
 
-def play_own_edit(cls: type[lpkit.LogitsProcessor], runs: int = 3) -> None:
+def play_own(cls: type[lpkit.LogitsProcessor], runs: int = 3) -> None:
     """Compare the two ways on requests that come and grow, with another one between them."""
     pair = []
     for repeated in (nullcontext(), recording()):
         with repeated:
             pair.append(cls(make_config(max_num_seqs=4, vocab_size=VOCAB), CPU, False))
     generator, outputs = torch.Generator().manual_seed(2), [[5, 6, 5], [], [7, 7]]
-    asked = [
+    asked: list[dict[str, Any]] = [
         {"ids": [3, 7, 3, VOCAB + 1], "values": [0.5, -1.0, 0.5, 2.0]},
         {},
         {"ids": [9], "values": [3.0], "token": 6},
     ]
+    if cls in OWN_PROCESSES.values():
+        asked = [{"share": 0.2}, {}, {"share": 0.6, "factor": 0.7, "count": 1}]
     added = [(*request(row, **asked[row])[:3], output) for row, output in enumerate(outputs)]
     for _ in range(runs):
         logits = torch.randn(3, VOCAB, generator=generator)
@@ -92,15 +94,20 @@ def play_own_edit(cls: type[lpkit.LogitsProcessor], runs: int = 3) -> None:
     assert step is not None and step._plans, step and step.reason
 
 
-@pytest.mark.parametrize("name", OWN_EDITS)
-def test_an_authors_own_edit_is_repeated_as_it_is_written(name: str) -> None:
-    play_own_edit(OWN_EDITS[name])
+@pytest.mark.parametrize("name", [*OWN_EDITS, *OWN_PROCESSES])
+def test_an_authors_own_step_is_repeated_as_it_is_written(name: str) -> None:
+    play_own({**OWN_EDITS, **OWN_PROCESSES}[name])
 
 
-def test_a_column_in_place_of_another_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    columns_have_one_number(monkeypatch)
+@pytest.mark.parametrize(
+    ("defect", "cls"), [(columns_have_one_number, OWN_EDITS["Multiplies"]), (values_stay, OWN_PROCESSES["MinP"])]
+)
+def test_a_defect_of_an_own_step_is_noticed(
+    defect: Any, cls: type[lpkit.LogitsProcessor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    defect(monkeypatch)
     with pytest.raises(AssertionError):
-        play_own_edit(OWN_EDITS["Multiplies"])
+        play_own(cls)
 
 
 def test_plans_end_with_the_memory_of_the_histories() -> None:
