@@ -11,12 +11,14 @@ from separate import ROOT, WITHOUT_VLLM, separately
 
 TOOLS = ROOT / "conformance" / "tools"
 
-CHAINS = {"rules": 4, "rules, with a condition": 3, "an edit of its own": 1}
-"""Launches of documents' steps and of an author's class; those of other rules are known without an engine."""
+CHAINS = {"rules": 4, "rules, with a condition": 3, "an edit of its own": 1, "README: MinP": 2}
+"""Launches of documents' steps and of authors' classes; those of other rules are known without an engine."""
 
 MOST_INSTRUCTIONS = {
     ("min-p", "V1"): 35,
     ("min-p", "V2"): 45,
+    ("README: MinP", "V1"): 35,
+    ("README: MinP", "V2"): 45,
     ("target-token", "V1"): 60,
     ("target-token", "V2"): 60,
     ("penalties", "V1"): 50,
@@ -31,15 +33,13 @@ from host_cost.driver import build, install
 driver = install(build(Path(sys.argv[1])))
 
 from host_cost.measure import counts
-from host_cost.steps import PLAIN, of_plugin, plugins
+from host_cost.steps import of_plugin, plugins
 
 found = {}
 given = [*plugins()]
 conditional = '[{"rule": "penalties", "repetition": 1.3, "when": {"after": [7, 8]}}]'
 rules = next(cls for name, cls, _ in given if name == "rules")
 given.append(("rules, with a condition", rules, {"extra_args": {"rules": conditional}}))
-cls, arguments = PLAIN["an edit of its own"]
-given.append(("an edit of its own", cls, {"extra_args": arguments}))
 for name, cls, case in given:
     for runner in ("v1", "v2"):
         few, many = (counts(of_plugin(name, cls, case, runner, batch), driver)[:3] for batch in (2, 9))

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from host_cost.steps import PLAIN
-
 RUNNERS = ("v1", "v2")
 QUANTITIES = ("hot", "warm", "cold", "instructions")
 HEADING = "## Measured\n"
@@ -22,6 +20,9 @@ MOST = {
 OTHERS = ("warm", 25)
 """The same for any other plugin."""
 
+SAME = {"README: MinP": "min-p"}
+"""The plugin that does the same, whose counterpart in vLLM is measured."""
+
 OWN = "no more time and instructions than vLLM's own processor"
 IDLE = "no operation of torch, no new memory"
 
@@ -33,9 +34,7 @@ which a GPU computes, so that one operation is all that its allowed tokens take 
 repeats is *hot* and the instructions: single *warm* and *cold* times are up to twice what they are in other runs.
 `make host-cost` with the option `--page` writes this.
 
-"README: MinP" and "an edit of its own" (`logits[ids] = logits[ids] * factor`) are plain torch. A `process` of plain
-torch is not recorded: each step runs its Python, and launches its operations one by one. An elementwise `edit` is one
-kernel. Their vocabulary has 16 tokens, so that the time is the host's.
+"README: MinP" and "an edit of its own" (`logits[ids] = logits[ids] * factor`) call operations of torch only.
 """
 
 
@@ -63,10 +62,10 @@ class Goal(NamedTuple):
 def goals(found: Found) -> Iterator[Goal]:
     """Return the goals of the plugins that were measured."""
     for key, ours in found.items():
-        if key.own or key.name in PLAIN:
+        if key.own:
             continue
         of = f"{key.name} on {key.runner.upper()}, {key.batch} requests"
-        theirs = found.get(key._replace(own=True), {})
+        theirs = found.get(key._replace(name=SAME.get(key.name, key.name), own=True), {})
         shared = [name for name in QUANTITIES if name in ours and name in theirs]
         if shared:
             shown = ", ".join(f"{name} {ours[name]:.1f} of {theirs[name]:.1f}" for name in shared)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from importlib import import_module, reload
-from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -63,6 +62,9 @@ def plugins(names: set[str] | None = None) -> Iterator[tuple[str, type, dict[str
         assert found is not None
         target = next(iter(found.entry_points.values()))
         yield name, resolve_target(target), Case.parse(found.cases[0]).fields
+    for name, (cls, arguments) in PLAIN.items():
+        if not names or name in names:
+            yield name, cls, {"extra_args": arguments}
 
 
 def _readme() -> Any:
@@ -90,25 +92,25 @@ PLAIN: dict[str, tuple[type, dict[str, Any]]] = {
     "README: MinP": (_readme(), {"min_p": 0.1}),
     "an edit of its own": (Multiplies, {"ids": [3, 7], "factor": 2.0}),
 }
-"""Classes of plain torch, and what a request asks of them: a ``process`` and an ``edit``, of which one is recorded."""
+"""Classes of torch's operations, and what a request asks of them."""
 
 FEW = 16
 """Tokens of a vocabulary on which operations of torch take no time."""
 
 
-def _requests(batch: int, vocab: int = VOCAB) -> SteadyBatch:
+def _requests(batch: int) -> SteadyBatch:
     with mock.patch.object(steady, "HEADROOM", 4096):
-        return SteadyBatch(batch, vocab, CONTEXT, 1.0, CPU)
+        return SteadyBatch(batch, VOCAB, CONTEXT, 1.0, CPU)
 
 
-def of_plugin(name: str, cls: Any, case: dict[str, Any], runner: str, batch: int, vocab: int = VOCAB) -> Step:
+def of_plugin(name: str, cls: Any, case: dict[str, Any], runner: str, batch: int) -> Step:
     """Return a plugin's step; all requests use the plugin."""
-    requests = _requests(batch, vocab)
+    requests = _requests(batch)
     candidate: Any = parts_of(runner).candidate("plugin", cls, Parameters(case), CPU)
     with buffers_on(CPU):
         candidate.prepare(requests, requests.change())
         candidate.follow()
-    logits = torch.zeros(batch, vocab)
+    logits = torch.zeros(batch, VOCAB)
     context, outputs = requests.context(CPU), [request.output_token_ids for request in requests.rows]
 
     def prepare() -> None:
@@ -264,7 +266,3 @@ def steps(names: set[str] | None, batches: tuple[int, ...]) -> Iterator[Step]:
                 yield of_plugin(name, cls, case, runner, batch)
             if name in COUNTERPARTS:
                 yield from vllms_own(name, batch)
-    for name, (cls, arguments) in PLAIN.items():
-        if not names or name in names:
-            for batch, runner in product(batches, ("v1", "v2")):
-                yield of_plugin(name, cls, {"extra_args": arguments}, runner, batch, FEW)

@@ -347,10 +347,12 @@ def _own(step: OwnStep) -> Any:
 
 def process_rows_(logits: torch.Tensor, step: OwnStep, *columns: torch.Tensor, entries: Entries) -> torch.Tensor:
     """Edit whole rows by an author's own operations."""
-    rule, options = _own(step), {"block": BLOCK // 2, "enable_fp_fusion": False}
+    rule = _own(step)
     if step.reads_top:
-        return _by_numbers("tops", rule, logits, (), entries, columns, kind="far", **options)
-    return _over(rule, logits, entries, columns, entries.own, **options)
+        return _by_numbers(
+            "tops", rule, logits, (), entries, columns, kind="far", block=BLOCK // 2, enable_fp_fusion=False
+        )
+    return _over(rule, logits, entries, columns, entries.own, block=BLOCK // 2, enable_fp_fusion=False)
 
 
 def exclude_top_choices_(

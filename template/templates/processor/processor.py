@@ -33,4 +33,4 @@ class {{ cookiecutter.class_name }}(lpkit.LogitsProcessor):
         ids = self.token[rows].unsqueeze(1)  # [n, 1]
         step = self.step[rows].unsqueeze(1)
         length = rows.output_len.unsqueeze(1)
-        logits[ids] = torch.addcmul(logits[ids], step, length)  # logits[ids] + step * length, in one operation
+        logits[ids] = logits[ids] + step * length

@@ -19,13 +19,17 @@ def test_a_goal_fails_where_any_quantity_is_more_than_that_of_vllms_own_or_than_
     assert next(goals({**FOUND, Key("min-p", "v1", 8, True): slower})).holds
 
 
-def test_launches_and_operations_are_goals_of_plugins_and_not_of_plain_torch() -> None:
-    counts = {"launches": 3.0, "operations": 0.0, "budget": 2.0}
-    found = {Key(name, "v2", 8, False): counts for name in ("xtc", "README: MinP")}
+def test_launches_and_operations_are_goals() -> None:
+    found = {Key("xtc", "v2", 8, False): {"launches": 3.0, "operations": 0.0, "budget": 2.0}}
     assert [(goal.text, goal.holds) for goal in goals(found)] == [
         ("xtc on V2, 8 requests: 0", True),
         ("xtc on V2, 8 requests: 3", False),
     ]
+
+
+def test_the_processor_of_the_readme_is_compared_with_vllms_own() -> None:
+    ours, theirs = Key("README: MinP", "v2", 8, False), Key("min-p", "v2", 8, True)
+    assert [goal.holds for goal in goals({ours: {"hot": 9.0}, theirs: {"hot": 8.0}})] == [False]
 
 
 def test_only_the_measured_section_of_a_page_is_replaced(tmp_path: Path) -> None:
