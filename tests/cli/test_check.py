@@ -12,13 +12,12 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
-from command import SOURCES
+from command import SOURCES, SUSPECTS
 from lpkit_cli.app import app
 from lpkit_cli.commands.check import _show
 from lpkit_conformance.results import Report, TargetResult
 from typer.testing import CliRunner
 
-SUSPECTS = Path(__file__).parents[1] / "conformance" / "suspects"
 CASE = '{"extra_args": {"bias": 2.5}}'
 SELECT = ("--select", "LP202")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-from pathlib import Path
 
 import pytest
 import typer
+from command import SUSPECTS, write_suspect
 from lpkit_cli import watching
 from lpkit_cli.app import app
 from lpkit_cli.commands import check
@@ -18,7 +18,6 @@ from lpkit_conformance.results import Report, TargetResult
 from lpkit_conformance.settings import last_failures
 from typer.testing import CliRunner
 
-SUSPECTS = Path(__file__).parents[1] / "conformance" / "suspects"
 CASE = '{"extra_args": {"bias": 2.5}}'
 
 
@@ -104,12 +103,11 @@ def test_an_expression_alone_keeps_what_the_checks_require() -> None:
 
 def test_a_failure_is_run_again_first_until_it_passes(in_process, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-    source = (SUSPECTS / "bias.py").read_text(encoding="utf-8")
-    (tmp_path / "plugin.py").write_text(f"{source}\n\nclass Plugin(ForgetsToReplace):\n    pass\n", encoding="utf-8")
+    write_suspect(tmp_path / "plugin.py", "ForgetsToReplace")
     text = lpkit("plugin.py:Plugin", "--case", CASE, "--quick", "--host", "v1", code=1)
     assert "FAIL LP202[v1]" in text
     assert "LP202" in last_failures.load()["plugin.py:Plugin"]
-    (tmp_path / "plugin.py").write_text(f"{source}\n\nclass Plugin(Good):\n    pass\n", encoding="utf-8")
+    write_suspect(tmp_path / "plugin.py", "Good")
     lpkit("plugin.py:Plugin", "--case", CASE, "--quick", "--host", "v1")
     assert last_failures.load() == {}
 

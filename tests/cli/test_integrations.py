@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import yaml
+from command import SUSPECTS
 from lpkit_cli.app import app
 from typer.testing import CliRunner
 
@@ -90,9 +91,6 @@ def test_the_hook_calls_the_command_with_options_that_it_has() -> None:
     assert (program, hook["language"], hook["pass_filenames"]) == ("lpkit", "system", False)
     done = CliRunner().invoke(app, [*arguments, "--list-checks"])
     assert done.exit_code == 0, done.output
-
-
-SUSPECTS = ROOT / "tests" / "conformance" / "suspects"
 
 
 def real_environment(folder: Path, **variables: str) -> dict[str, str]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
+from command import write_suspect
 from lpkit_cli.app import app
 from typer.testing import CliRunner
 
-SUSPECTS = Path(__file__).parents[1] / "conformance" / "suspects"
 OPTIONS = ("--case", '{"extra_args": {"bias": 2.5}}', "--select", "LP202")
 FILE = ".lpkit/failures/plugin.py_Plugin-LP202-v1.json"
 
@@ -18,14 +16,9 @@ def run(*arguments: str):
     return done
 
 
-def write(folder: Path, base: str) -> None:
-    source = (SUSPECTS / "bias.py").read_text(encoding="utf-8")
-    (folder / "plugin.py").write_text(f"{source}\n\nclass Plugin({base}):\n    pass\n", encoding="utf-8")
-
-
 def test_a_failure_is_saved_named_and_replayed_until_it_is_fixed(in_process, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-    write(tmp_path, "ForgetsToReplace")
+    write_suspect(tmp_path / "plugin.py", "ForgetsToReplace")
     checked = run("check", "plugin.py:Plugin", *OPTIONS)
     assert checked.exit_code == 1
     assert f"    replay      lpkit replay {FILE}\n" in checked.stdout
@@ -37,7 +30,7 @@ def test_a_failure_is_saved_named_and_replayed_until_it_is_fixed(in_process, tmp
     evidence = [line for line in checked.stdout.splitlines() if line.startswith("    ") and "replay " not in line]
     assert evidence == [line for line in failing.stdout.splitlines() if line.startswith("    ")]
 
-    write(tmp_path, "Good")
+    write_suspect(tmp_path / "plugin.py", "Good")
     fixed = run("replay", FILE)
     assert fixed.exit_code == 0
     assert "FIXED  LP202[v1] passes these operations now" in fixed.stdout
@@ -45,7 +38,7 @@ def test_a_failure_is_saved_named_and_replayed_until_it_is_fixed(in_process, tmp
 
 def test_failures_go_where_the_user_wants(in_process, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-    write(tmp_path, "ForgetsToReplace")
+    write_suspect(tmp_path / "plugin.py", "ForgetsToReplace")
     done = run("check", "plugin.py:Plugin", *OPTIONS, "--save", "my failures")
     assert 'lpkit replay "my failures/plugin.py_Plugin-LP202-v1.json"' in done.stdout
     assert [file.name for file in (tmp_path / "my failures").iterdir()] == ["plugin.py_Plugin-LP202-v1.json"]
@@ -54,7 +47,7 @@ def test_failures_go_where_the_user_wants(in_process, tmp_path, monkeypatch) -> 
 
 def test_a_folder_that_cannot_be_written_costs_the_file_and_nothing_else(in_process, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-    write(tmp_path, "ForgetsToReplace")
+    write_suspect(tmp_path / "plugin.py", "ForgetsToReplace")
     (tmp_path / ".lpkit").touch()
     done = run("check", "plugin.py:Plugin", *OPTIONS)
     assert done.exit_code == 1
@@ -64,7 +57,7 @@ def test_a_folder_that_cannot_be_written_costs_the_file_and_nothing_else(in_proc
 
 def test_a_folder_that_cannot_be_made_is_reported_if_it_was_asked_for(in_process, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-    write(tmp_path, "ForgetsToReplace")
+    write_suspect(tmp_path / "plugin.py", "ForgetsToReplace")
     (tmp_path / "file").touch()
     done = run("check", "plugin.py:Plugin", *OPTIONS, "--save", "file/below")
     assert done.exit_code == 2

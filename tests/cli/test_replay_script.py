@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from command import SUSPECTS, write_suspect
 from lpkit_cli.app import app
 from lpkit_conformance import failures
 from lpkit_conformance.report.script import script
@@ -15,20 +16,14 @@ from lpkit_conformance.results import CheckResult, Finding, Report, TargetResult
 from lpkit_conformance.testing import compute_check
 from typer.testing import CliRunner
 
-SUSPECTS = Path(__file__).parents[1] / "conformance" / "suspects"
 CASE = {"extra_args": {"bias": 2.5}}
-
-
-def plugin(folder: Path, base: str) -> None:
-    source = (SUSPECTS / "bias.py").read_text(encoding="utf-8")
-    (folder / "plugin.py").write_text(f"{source}\n\nclass Plugin({base}):\n    pass\n", encoding="utf-8")
 
 
 @pytest.fixture
 def saved(tmp_path: Path, in_process: None, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A failure of ``plugin.py`` in the current folder."""
     monkeypatch.chdir(tmp_path)
-    plugin(tmp_path, "ForgetsToReplace")
+    write_suspect(tmp_path / "plugin.py", "ForgetsToReplace")
     result = compute_check("LP202", f"{SUSPECTS / 'bias.py'}:ForgetsToReplace", case=CASE)
     report = failures.save(Report((TargetResult("plugin.py:Plugin", ("v1",), (result,)),)), failures.FOLDER)
     finding = report.targets[0].checks[0].finding
@@ -52,7 +47,7 @@ def test_the_script_fails_on_the_defect_from_any_folder_and_passes_once_it_is_re
     assert failing.returncode == 1, failing.stdout
     assert "request c got different logits in the batch than alone" in failing.stdout
 
-    plugin(tmp_path, "Good")
+    write_suspect(tmp_path / "plugin.py", "Good")
     passing = pytest_of(file, tmp_path.parent)
     assert passing.returncode == 0, passing.stdout
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from command import write_suspect
 from lpkit_cli.app import app
 from typer.testing import CliRunner, Result
 
-SUSPECTS = Path(__file__).parents[1] / "conformance" / "suspects"
 PLUGIN = """
 import time
 import lpkit, torch
@@ -120,9 +120,8 @@ def test_a_processor_that_hangs_is_named(project: Run, tmp_path: Path) -> None:
 def test_a_saved_failure_is_shown_with_the_tokens_of_the_row_that_differs_until_it_is_fixed(
     run: Run, tmp_path: Path
 ) -> None:
-    source = (SUSPECTS / "bias.py").read_text(encoding="utf-8")
     file = tmp_path / "suspect.py"
-    file.write_text(f"{source}\n\nclass Plugin(ForgetsToReplace):\n    pass\n", encoding="utf-8")
+    write_suspect(file, "ForgetsToReplace")
     case = '{"extra_args": {"bias": 2.5}}'
     saved = ".lpkit/failures/suspect.py_Plugin-LP202-v1.json"
     assert saved in run("check", "suspect.py:Plugin", "--select", "LP202", "--case", case).stdout
@@ -131,7 +130,7 @@ def test_a_saved_failure_is_shown_with_the_tokens_of_the_row_that_differs_until_
     check = json.loads((tmp_path / "data.json").read_text())["check"]
     assert (check["code"], check["finding"]["steps"][-1]["stages"][-1]["moved"] > 0) == ("LP202", True)
     assert "right before: a finishes; c arrives" in (tmp_path / "lpkit-show.html").read_text()
-    file.write_text(f"{source}\n\nPlugin = Good\n", encoding="utf-8")
+    write_suspect(file, "Good")
     done = run("show", "--trace", saved)
     assert done.exit_code == 2 and "LP202[v1] does not fail now" in done.stderr and done.stderr.count("\n") == 1
 

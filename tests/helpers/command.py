@@ -10,6 +10,7 @@ from pathlib import Path
 TESTS = Path(__file__).resolve().parents[1]
 ROOT = TESTS.parent
 FIXTURES = TESTS / "contracts" / "fixtures"
+SUSPECTS = TESTS / "conformance" / "suspects"
 SOURCES = tuple(ROOT / folder for folder in ("sdk", "conformance", "cli"))
 
 
@@ -38,3 +39,9 @@ def python(*arguments: str, cwd: Path, path: tuple[Path, ...] = (), **env: str) 
 def lpkit(*arguments: str, cwd: Path, path: tuple[Path, ...] = (), **env: str) -> subprocess.CompletedProcess[str]:
     """Run ``lpkit *arguments`` in the same way."""
     return python("-m", "lpkit_cli.app", *arguments, cwd=cwd, path=path, **env)
+
+
+def write_suspect(file: Path, base: str) -> None:
+    """Write a module whose ``Plugin`` is a class of ``suspects/bias.py``."""
+    source = (SUSPECTS / "bias.py").read_text(encoding="utf-8")
+    file.write_text(f"{source}\n\nclass Plugin({base}):\n    pass\n", encoding="utf-8")

@@ -146,7 +146,6 @@ def on_v2(
     for slot, text in enumerate(ids.tolist()):
         prompt = [token for token in prompts[slot // each].tolist() if token]
         host.add(slot, params(temperature, **(arguments[slot // each] or {})), prompt, text[prompts.shape[1] :])
-    host.flush()
     return host.apply(logits.clone(), host.context(range(len(ids))))
 
 

@@ -112,7 +112,6 @@ def test_a_counting_processor_survives_partial_prefills_and_preemption(engine: A
 def test_rejected_drafts_are_not_counted() -> None:
     host = V2Host(Forced, vocab_size=64)
     host.add(0, params(forced=True), [1], [40, 41])
-    host.flush()
     for drafts in ([42, 43], [9], []):  # none of them is kept
         rows = len(drafts) + 1
         result = host.apply(logits_of(rows, 64), host.context([0], {0: drafts}))

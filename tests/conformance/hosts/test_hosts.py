@@ -136,11 +136,6 @@ def v2_run(
     return host, list(host.run(ops))
 
 
-def test_v2_gives_out_the_slot_that_was_freed_last() -> None:
-    host, _ = v2_run([Arrive("a"), Arrive("b"), Arrive("c"), Step(), Finish("b"), Step(), Arrive("d"), Step()])
-    assert host.processor.slots == [3, 2, 1, 2]
-
-
 def test_v2_flushes_on_every_step_and_applies_only_if_someone_wants_it() -> None:
     host, seen = v2_run([Arrive("a"), Step(2), Idle(), Step()])
     assert host.processor.flushes == 4

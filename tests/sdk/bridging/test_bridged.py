@@ -142,7 +142,6 @@ class TestUpdates:
         host = V2Host(Bridge)
         for slot in (2, 5, 7):
             host.add(slot, params(mark=1), [slot] * slot)
-        host.flush()
         for order in ([2, 5, 7], [7, 2, 5], [7, 2, 5]):
             result = host.apply(logits_of(3), host.context(order))
             assert result[:, 0].tolist() == order
@@ -155,10 +154,8 @@ class TestUpdates:
         host = V2Host(Bridge)
         host.add(0, params(mark=1), [1])
         host.add(1, params(mark=1), [1, 2])
-        host.flush()
         host.apply(logits_of(2), host.context([0, 1]))
         host.add(0, params(), [4, 4, 4])
-        host.flush()
         logits = logits_of(2)
         result = host.apply(logits.clone(), host.context([1, 0]))
         assert result[0, 0] == 2
@@ -170,7 +167,6 @@ class TestUpdates:
     def test_lists_are_live_and_grow_by_a_token_per_step(self) -> None:
         host = V2Host(Bridge)
         host.add(3, params(mark=1), [7, 8])
-        host.flush()
         host.apply(logits_of(1), host.context([3]))
         (_, _, prompt, output) = inner(host).updates[0].added[0]
         for n, token in enumerate((11, 12, 13), 1):
@@ -182,10 +178,8 @@ class TestUpdates:
     def test_a_resumed_request_is_added_again_with_its_outputs(self) -> None:
         host = V2Host(Bridge)
         host.add(3, params(mark=1), [7])
-        host.flush()
         host.apply(logits_of(1), host.context([3]))
         host.add(5, params(mark=1), [7], [20, 21])
-        host.flush()
         assert host.apply(logits_of(1), host.context([5]))[0, :3].tolist() == [1, 2, 21]
         update = inner(host).updates[-1]
         assert [item[2:] for item in update.added] == [([7], [20, 21])]
@@ -194,7 +188,6 @@ class TestUpdates:
         host = V2Host(Bridge)
         for slot in (0, 1):
             host.add(slot, params(mark=1), [1] * (slot + 1))
-        host.flush()
         host.apply(logits_of(2), host.context([0, 1]))
         host.apply(logits_of(1), host.context([1]))
         host.commit(1, 9)
@@ -204,7 +197,6 @@ class TestUpdates:
     def test_a_history_that_shrank_is_read_anew(self) -> None:
         host = V2Host(Bridge)
         host.add(0, params(mark=1), [1], [5, 6, 7])
-        host.flush()
         host.apply(logits_of(1), host.context([0]))
         host.prefill.np[0] = 2
         host.total.gpu[0] = 2
@@ -219,7 +211,6 @@ class TestRows:
         host.add(0, params(mark=1), [1])
         host.add(1, params(mark=1), [1, 2, 3, 4])
         host.add(2, params(mark=1), [])
-        host.flush()
         logits = logits_of(3)
         host.total.gpu[2] = 1
         result = host.apply(logits.clone(), host.context([0, 1, 2], seen={1: 2}))
@@ -235,7 +226,6 @@ class TestRows:
             False,
         ]
         assert host.add(3, params(mark=1), [1, 1, 1])
-        host.flush()
         logits = logits_of(4)
         result = host.apply(logits.clone(), host.context([3, 0, 1, 2]))
         assert result[[0, 2], 0].tolist() == [3, 1]
@@ -245,7 +235,6 @@ class TestRows:
     def test_a_call_without_own_rows_touches_nothing(self) -> None:
         host = V2Host(Keyed)
         host.add(0, params(), [1])
-        host.flush()
         logits = logits_of(1)
         assert host.apply(logits, host.context([0])) is logits
         assert inner(host).updates == []
@@ -280,14 +269,12 @@ class TestRows:
 
         host = V2Host(Long)
         host.add(0, params(mark=1), [1, 2], [9])
-        host.flush()
         host.apply(logits_of(1), host.context([0]))
         host.commit(0, 9)
         host.apply(logits_of(1), host.context([0]))
         assert inner(host).shown == [[([-1, -1], [-1])], [([-1, -1], [-1, -1])]]
         host = V2Host(Blind)
         host.add(0, params(mark=1), [1, 2], [9])
-        host.flush()
         with pytest.raises(RuntimeError, match="history = 'none' is declared, but token ids were read"):
             host.apply(logits_of(1), host.context([0]))
 
@@ -302,7 +289,6 @@ class TestSamplingStage:
             True,
             True,
         ]
-        host.flush()
         logits = logits_of(4)
         result = host.apply(logits.clone(), host.context([0, 1, 2, 3]))
         assert torch.equal(result[1], logits[1])
@@ -323,7 +309,6 @@ class TestSamplingStage:
 
         host = V2Host(Late)
         host.add(0, params(temperature=0.5), [1])
-        host.flush()
         logits = logits_of(1)
         torch.testing.assert_close(host.apply(logits.clone(), host.context([0])), logits * 2)
 
@@ -333,7 +318,6 @@ class TestDrafts:
         host = V2Host(Bridge)
         host.add(0, params(mark=1), [1, 2], [5])
         host.add(1, params(mark=1), [3])
-        host.flush()
         host.apply(logits_of(5), host.context([1, 0], drafts={0: [6, 7], 1: [8]}))
         assert inner(host).shown[-1] == [
             ([3], []),
@@ -346,7 +330,6 @@ class TestDrafts:
     def test_accepted_drafts_bring_the_request_back_as_resumed(self) -> None:
         host = V2Host(Bridge)
         host.add(0, params(mark=1), [1])
-        host.flush()
         host.apply(logits_of(3), host.context([0], drafts={0: [6, 7]}))
         for token in (6, 7, 8):
             host.commit(0, token)
@@ -357,7 +340,6 @@ class TestDrafts:
     def test_rejected_drafts_leave_no_trace_and_the_request_stays_in_its_row(self) -> None:
         host = V2Host(Bridge)
         host.add(0, params(mark=1), [1])
-        host.flush()
         host.apply(logits_of(3), host.context([0], drafts={0: [6, 7]}))
         host.commit(0, 9)
         host.apply(logits_of(1), host.context([0], slack=2))
@@ -368,7 +350,6 @@ class TestDrafts:
     def test_rows_behind_a_placeholder_are_left_alone(self) -> None:
         host = V2Host(Bridge)
         host.add(0, params(mark=1), [1])
-        host.flush()
         logits = logits_of(3)
         result = host.apply(logits.clone(), host.context([0], drafts={0: [6, -1]}))
         assert inner(host).shown[-1] == [([1], []), ([1], [6])]
@@ -378,7 +359,6 @@ class TestDrafts:
         host = V2Host(Bridge, max_num_reqs=2)
         for slot in (0, 1):
             host.add(slot, params(mark=1), [1] * (slot + 1))
-        host.flush()
         result = host.apply(logits_of(6), host.context([0, 1], drafts={0: [6, 7], 1: [8, 9]}))
         assert [len(rows) for rows in inner(host).shown] == [2, 2, 2]
         assert result[:, :3].tolist() == [[1, 0, -5], [1, 1, 6], [1, 2, 7], [2, 0, -5], [2, 1, 8], [2, 2, 9]]
@@ -394,7 +374,6 @@ class TestDrafts:
 
         host = V2Host(Blind)
         host.add(0, params(), [1])
-        host.flush()
         for _ in range(2):
             logits = logits_of(3)
             assert torch.equal(host.apply(logits.clone(), host.context([0], drafts={0: [6, 7]})), logits + 1)

@@ -127,7 +127,6 @@ def test_a_processor_of_transformers_does_what_it_does_there(rule: str) -> None:
     on_v1.update(3, added=[(i, params(**given[i]), prompt, output) for i, (prompt, output) in enumerate(texts)])
     for slot, (prompt, output) in enumerate(texts):
         on_v2.add(slot, params(**given[slot]), prompt, output)
-    on_v2.flush()
     logits = logits_of(3)
     expected = logits.clone()
     for row, (prompt, output) in enumerate(texts[:2]):

@@ -90,7 +90,6 @@ def run(cls: Any, sampling: SamplingParams, prompt: list[int], output: list[int]
     one.update(1, added=[(0, sampling, prompt, output)])
     two = V2Host(cls)
     two.add(3, sampling, prompt, output)
-    two.flush()
     logits = logits_of(1)
     return [one.apply(logits.clone())[0], two.apply(logits.clone(), two.context([3]))[0]]
 

@@ -65,7 +65,6 @@ def _v2(cls: type, logits: torch.Tensor, requests: Sequence[Asked], drafts: int)
         split = max(0, len(asked.output) - drafts)
         drafted[slot] = asked.output[split:]
         host.add(slot, asked.sampling, asked.prompt, asked.output[:split])
-    host.flush()
     context = host.context(range(len(requests)), drafted)
     last = torch.tensor([len(drafted[slot]) + 1 for slot in range(len(requests))]).cumsum(0) - 1
     temperatures = _temperatures(cls, requests)
@@ -98,7 +97,6 @@ def watched(cls: type, asked: Asked, n: int, vocab_size: int = 40_000) -> _Watch
     host = V2Host(cls, n, vocab_size)
     for slot in range(n):
         host.add(slot, asked.sampling, asked.prompt, asked.output)
-    host.flush()
     logits, context = logits_of(n, vocab_size), host.context(range(n))
     with torch.inference_mode(), _Watch() as watch:
         host.processor.apply(logits, context)

@@ -99,9 +99,11 @@ class V2Host:
             total_len=self.total,
         )
         self.processor = cls(config(max_num_reqs, vocab_size), self.states)
+        self.flushed = True
 
     def add(self, slot: int, sampling: SamplingParams, prompt: Sequence[int], output: Sequence[int] = ()) -> bool:
-        """A new request, or with ``output`` a resumed one; nothing reaches the device before :meth:`flush`."""
+        """A new request, or with ``output`` a resumed one; its numbers reach the device with the next context."""
+        self.flushed = False
         self.prompt.np[slot] = len(prompt)
         self.prefill.np[slot] = len(prompt) + len(output)
         self.total.gpu[slot] = len(prompt) + len(output)
@@ -110,6 +112,7 @@ class V2Host:
             return bool(self.processor.add_request(slot, sampling))
 
     def flush(self) -> None:
+        self.flushed = True
         self.prompt.flush()
         self.prefill.flush()
         with torch.inference_mode():
@@ -136,6 +139,8 @@ class V2Host:
             slack: added to every length bound (drafts that may have been rejected).
             padding: zeros behind the bounds.
         """
+        if not self.flushed:
+            self.flush()
         rows: list[tuple[int, int, int, int]] = []  # slot, position, input, offset
         bounds = []
         for slot in slots:

@@ -55,21 +55,6 @@ class TestHistory:
         host.apply(logits_of(1))
         assert host.processor.shown[0] == [8, 4]
 
-    def test_a_resumed_request_brings_a_new_list_object(self) -> None:
-        host = V1Host(Spy, max_num_seqs=1)
-        output = [1, 2]
-        host.update(1, added=[new(0, params(weigh=True), output)])
-        host.apply(logits_of(1))
-        host.update(0, removed=[0])
-        output.append(99)  # the old object is nobody's any more
-        again = [1, 2, 3]
-        host.update(1, added=[new(0, params(weigh=True), again)])
-        host.apply(logits_of(1))
-        assert host.processor.shown[0] == [5, 6, 7, 1, 2, 3]
-        again.append(4)
-        host.apply(logits_of(1))
-        assert host.processor.shown[0] == [5, 6, 7, 1, 2, 3, 4]
-
     def test_without_prompt_ids_only_the_output_is_known(self) -> None:
         host = V1Host(Weigh)
         host.update(1, added=[new(0, params(weigh=True), [4], prompt=None)])
@@ -82,12 +67,6 @@ class TestHistory:
         host.update(1, added=[(0, params(weigh=True), prompt, output)])
         host.apply(logits_of(1))
         assert (prompt, output) == ([5, 6], [7])
-
-    def test_applying_twice_gives_the_same_twice(self) -> None:
-        host = V1Host(Weigh)
-        host.update(1, added=[new(0, params(weigh=True), [4, 5])])
-        logits = logits_of(1)
-        assert torch.equal(host.apply(logits.clone()), host.apply(logits.clone()))
 
 
 class TestPlaceholders:

@@ -63,7 +63,6 @@ def on_v1(cls: type, output: list[int], prompt: list[int] | None = None) -> torc
 def on_v2(cls: type, output: list[int], prompt: list[int]) -> torch.Tensor:
     host = V2Host(cls)
     host.add(3, params(use=1), prompt, output)
-    host.flush()
     return host.apply(torch.zeros(1, VOCAB), host.context([3]))
 
 
@@ -189,7 +188,6 @@ class TestRows:
     def test_outputs_are_live_on_v2(self) -> None:
         host = V2Host(Penalty)
         host.add(2, params(cost=1.0), [1])
-        host.flush()
         output: list[int] = []
         for token in (3, 4, 3):
             logits = logits_of(1)
@@ -209,7 +207,6 @@ class TestRows:
         host = V2Host(Penalty)
         host.add(0, params(cost=1.0), [1] * 20)
         host.add(1, params(cost=1.0), [1] * 10, [3] * 5)
-        host.flush()
         for token in (3, 4, 5):
             host.apply(logits_of(2), host.context([0, 1]))
             host.commit(0, token)
@@ -245,7 +242,6 @@ class TestRows:
         host = V2Host(Penalty)
         host.add(0, params(), [1])
         host.add(1, params(cost=1.0), [1], [4])
-        host.flush()
         context = host.context([0, 1], drafts={0: [5, 6, 7], 1: [8]})
         logits = logits_of(6)
         result = host.apply(logits.clone(), context)
@@ -296,7 +292,6 @@ def test_on_v2_the_host_knows_the_rows_unless_there_are_drafts() -> None:
     host = V2Host(Adds)
     for slot in (4, 1, 2):
         host.add(slot, params(add=float(slot)) if slot != 1 else params(), [1, 2])
-    host.flush()
     context, logits = host.context([1, 4, 2]), torch.zeros(3, VOCAB)
     with recorded_ops() as names:
         host.apply(logits, context)

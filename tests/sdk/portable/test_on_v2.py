@@ -14,7 +14,6 @@ class TestNobodyAsked:
         host = V2Host(cls)
         assert not host.add(3, params(), [1, 2])
         assert not host.add(1, params(foreign=1), [1, 2])
-        host.flush()
         context = host.context([3, 1])
         drafted = host.context([3, 1], drafts={1: [4, 5]})
         logits, more = logits_of(2), logits_of(4)
@@ -38,7 +37,6 @@ class TestNobodyAsked:
     def test_a_step_without_changes_allocates_nothing(self) -> None:
         host = V2Host(Add)
         host.add(0, params(add=1.0), [1])
-        host.flush()
         assert memory_of(host.processor.apply_staged_writes) <= A_FEW_FRAMES
 
     def test_admission_is_what_add_request_answers(self) -> None:
@@ -62,29 +60,16 @@ class TestRows:
         host = V2Host(cls)
         for slot in (7, 2, 5):
             host.add(slot, params(add=float(slot)) if slot != 2 else params(), [1, 2])
-        host.flush()
         for order in ([7, 2, 5], [5, 7, 2], [2, 5], [7], [2], [5, 7]):
             before = logits_of(len(order))
             result = host.apply(before.clone(), host.context(order, mapping=mapping))
             add = torch.tensor([[0.0 if slot == 2 else float(slot)] for slot in order])
             assert torch.equal(result, before + add)
 
-    def test_rows_of_others_keep_their_bits(self) -> None:
-        host = V2Host(AddInPlace)
-        for slot in range(4):
-            host.add(slot, params(add=1.0) if slot % 2 else params(), [1])
-        host.flush()
-        logits = logits_of(4)
-        before = logits.clone()
-        result = host.apply(logits, host.context([0, 1, 2, 3]))
-        assert torch.equal(bits(result[0::2]), bits(before[0::2]))
-        assert torch.equal(result[1::2], before[1::2] + 1)
-
     def test_a_batch_of_users_is_processed_as_a_whole(self) -> None:
         host = V2Host(Add)
         host.add(0, params(add=1.0), [1])
         host.add(1, params(add=2.0), [1])
-        host.flush()
         context = host.context([1, 0])
         with recorded_ops() as names:
             assert host.apply(torch.zeros(2, VOCAB), context)[:, 0].tolist() == [2, 1]
@@ -94,7 +79,6 @@ class TestRows:
         host = V2Host(Add)
         for slot in range(3):
             host.add(slot, params(add=1.0), [1])
-        host.flush()
         seen = []
         for order in ([2, 0], [2, 0], [0, 2], [0, 2, 1], [0, 2, 1]):
             context = host.context(order)
@@ -111,47 +95,21 @@ class TestRows:
         ]
         assert [item[2] for item in seen] == [True, False, True, True, False]
 
-    def test_a_slots_next_occupant_inherits_nothing(self) -> None:
-        host = V2Host(Add)
-        host.add(0, params(add=5.0), [1])
-        host.flush()
-        assert not host.add(0, params(), [1])
-        host.flush()
-        logits = logits_of(1)
-        assert host.apply(logits, host.context([0])) is logits
-        host.add(0, params(add=-1.0), [1])
-        host.flush()
-        assert host.apply(torch.zeros(1, VOCAB), host.context([0]))[0, 0] == -1
-
     def test_at_either_stage_the_temperature_is_still_to_come(self) -> None:
         for cls in (Temper, TemperAtSampling):
             host = V2Host(cls)
             host.add(0, params(temperature=0.5, temper=True), [1])
-            host.flush()
             assert host.apply(torch.zeros(1, VOCAB), host.context([0]))[0, 0] == 0.5
         host = V2Host(Temper)
         host.add(0, params(temperature=0.0, temper=True), [1])
-        host.flush()
         assert host.apply(torch.zeros(1, VOCAB), host.context([0]))[0, 0] == 1.0
 
 
 class TestHistory:
-    def test_buffers_that_the_engine_rebinds_are_read_anew(self) -> None:
-        host = V2Host(Lengths)
-        host.add(1, params(lengths=True), [1, 2, 3])
-        host.flush()
-        assert host.apply(logits_of(1), host.context([1]))[0, :3].tolist() == [3, 3, 0]
-        for _ in range(3):  # each flush poisons the tensors of the last one
-            host.add(0, params(), [1])
-            host.commit(1, 9)
-            host.flush()
-        assert host.apply(logits_of(1), host.context([1]))[0, :3].tolist() == [3, 6, 3]
-
     def test_the_width_grows_in_powers_of_two_up_to_the_engines_longest(self) -> None:
         host = V2Host(Spy, max_model_len=96)
         for length in (1, 64, 65, 96):
             host.add(0, params(weigh=True), [i % VOCAB for i in range(length)])
-            host.flush()
             host.apply(logits_of(1), host.context([0]))
             assert host.processor.shown[0] == [i % VOCAB for i in range(length)]
         assert host.processor.widths == [64, 64, 96, 96]
@@ -163,7 +121,6 @@ class TestDrafts:
     def test_lengths_count_drafts(self) -> None:
         host = V2Host(Lengths)
         host.add(5, params(lengths=True), [1, 2])
-        host.flush()
         result = host.apply(logits_of(3), host.context([5], drafts={5: [10, 11]}, slack=1))
         assert result[:, :3].tolist() == [[2, 2, 0], [2, 3, 1], [2, 4, 2]]
 
@@ -172,7 +129,6 @@ class TestDrafts:
         host = V2Host(cls)
         for slot in range(4):
             host.add(slot, params(add=1.0 + slot) if slot in (1, 2) else params(), [1])
-        host.flush()
         for order in ([0, 1, 2, 3], [3, 2, 0, 1], [1, 0], [3, 1]):
             for drafts in ({0: [4, 4, 4]}, {1: [4, 4]}, {0: [4], 1: [4], 2: [4, 4], 3: [4, 4]}):
                 context = host.context(order, drafts=drafts, slack=1)
@@ -185,18 +141,6 @@ class TestDrafts:
                     others = (slots == 0) | (slots == 3)
                     assert torch.equal(bits(result[others]), bits(before[others]))
 
-    def test_a_verification_in_parts_equals_one_in_a_piece(self) -> None:
-        host = V2Host(Weigh)
-        for slot in range(3):
-            host.add(slot, params(weigh=True) if slot != 1 else params(), [slot + 1, 20])
-        host.flush()
-        drafts = {0: [5, 6], 1: [7], 2: [8]}
-        logits = logits_of(7)
-        whole = host.apply(logits.clone(), host.context([0, 1, 2], drafts=drafts))
-        first = host.apply(logits[:5].clone(), host.context([0, 1], drafts=drafts))
-        second = host.apply(logits[5:].clone(), host.context([2], drafts=drafts))
-        assert torch.equal(whole, torch.cat((first, second)))
-
 
 class TestNoWaiting:
     @pytest.mark.parametrize("drafts", [{}, {0: [3, 4], 1: [5]}], ids=["plain", "drafts"])
@@ -205,7 +149,6 @@ class TestNoWaiting:
         host = V2Host(cls)
         host.add(0, params(**{key: True if key in ("lengths", "weigh") else 0.5}), [1, 2])
         host.add(1, params(), [1])
-        host.flush()
         context = host.context([1, 0], drafts=drafts)
         with recorded_ops() as names:
             host.apply(logits_of(context.pos.shape[0]), context)

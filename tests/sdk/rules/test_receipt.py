@@ -71,7 +71,6 @@ def test_on_v2_a_receipt_is_written_when_another_request_takes_the_slot(caplog: 
     host = V2Host(Rules, vocab_size=VOCAB)
     host.add(2, asked(BAN, MIN_P), [1])
     host.add(0, params(), [1, 2])
-    host.flush()
     for _ in range(2):
         host.apply(logits_of(2, VOCAB), host.context([0, 2]))
     host.apply(logits_of(4, VOCAB), host.context([2, 0], {2: [4, 4]}))
@@ -79,7 +78,6 @@ def test_on_v2_a_receipt_is_written_when_another_request_takes_the_slot(caplog: 
     host.add(2, params(), [1])
     said = "lpkit rules: receipt 'job': first/0 ban 5 of 5 rows, /0 ban 4 of 5 rows, /1 min_p 5 of 5 rows"
     assert caplog.messages == [said]
-    host.flush()
     host.apply(logits_of(2, VOCAB), host.context([0, 2]))
     host.add(2, asked(MIN_P, label="next"), [1])
     assert caplog.messages[1:] == ["lpkit rules: receipt '': first/0 ban 1 of 1 rows"]
@@ -101,7 +99,6 @@ def test_a_step_changes_the_same_bits_and_waits_for_no_device_with_a_receipt(mon
     def result() -> tuple[torch.Tensor, list[str]]:
         host = V2Host(Rules, vocab_size=VOCAB)
         host.add(1, asked(*steps), [1, 2], [3])
-        host.flush()
         logits, context = logits_of(1, VOCAB), host.context([1])
         with recorded_ops() as ops:
             return host.apply(logits, context), ops
@@ -121,7 +118,6 @@ def test_the_rows_of_a_step_are_found_once(recorded: bool, monkeypatch: pytest.M
     with recording() if recorded else nullcontext():
         host = V2Host(Rules, vocab_size=VOCAB)
         host.add(1, asked({"rule": "penalties", "repetition": 1.5}, temperature=0.0), [1, 2], [3])
-    host.flush()
     found: list[bool] = []
     by_slot = V2Binding.by_slot
     monkeypatch.setattr(V2Binding, "by_slot", lambda self, *given: found.append(given[-1]) or by_slot(self, *given))
