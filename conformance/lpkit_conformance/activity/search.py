@@ -9,9 +9,11 @@ from dataclasses import dataclass, replace
 from lpkit_conformance import traces
 from lpkit_conformance.activity.acting import Activity, activity
 from lpkit_conformance.errors import CaseError
-from lpkit_conformance.settings.cases import MOST_GENERATED, Case
+from lpkit_conformance.settings.cases import GENERATED, MOST_GENERATED, Case
 from lpkit_conformance.settings.derived import derived_cases, guessed_cases
+from lpkit_conformance.subject.setup import MAX_MODEL_LEN
 from lpkit_conformance.subject.subject import Subject
+from lpkit_conformance.vllm_api.tokenizer import leaves
 
 SOON = 4
 """Output tokens by which a request should be edited: short programs end then."""
@@ -30,6 +32,12 @@ PLENTY = 26
 
 MOST_SWEPT = 2
 """Derived cases whose trigger tokens are examined, if no derived case makes the plugin act unchanged."""
+
+MOST_IDS = 64
+"""Token ids of the arguments that a stream repeats in order."""
+
+RUN, PLAIN = 8, 3
+"""Length of a run of one token, and a token that is no argument."""
 
 MANY = 8
 """Number of edits in the whole run that makes a single early edit credible."""
@@ -98,10 +106,32 @@ def _given(subject: Subject) -> Iterator[Found]:
     yield Found(subject.setup.case, "")
     yield from _written_out(subject.setup.case)
     yield from _triggered(subject, "")
-    if subject.setup.case.fields.get("max_tokens") is None:
+    yield from _ended(subject.setup.case)
+
+
+def _ended(case: Case) -> Iterator[Found]:
+    if case.fields.get("max_tokens") is None:
         with contextlib.suppress(CaseError):
-            ended = Case.parse({**subject.setup.case.to_json(), "max_tokens": SHORT})
+            ended = Case.parse({**case.to_json(), "max_tokens": SHORT, GENERATED: 0})
             yield Found(ended, f"the plugin acts if max_tokens is {SHORT}")
+
+
+def streams(subject: Subject) -> Iterator[Case]:
+    """Yield the case with other tokens and lengths, for lines that depend on them, and with further arguments."""
+    case, size = subject.setup.case, subject.setup.vocab_size
+    numbers = [item for item in leaves(case.fields.get("extra_args")) if type(item) is int]
+    ids = tuple([token for token in numbers if 0 <= token < size] or subject.model.named(case))[:MOST_IDS]
+    most = min(case.fields.get("max_tokens") or MAX_MODEL_LEN, MOST_GENERATED) - SOON
+    runs = tuple(token for token in (*ids[:2], PLAIN) for _ in range(RUN))
+    yield from (found.case for found in (*_written_out(case), *_ended(case)))
+    for outputs in (ids, runs):
+        yield replace(case, output_token_ids=outputs)
+    yield replace(case, prompt_token_ids=(*case.prompt_token_ids, *ids))
+    for length in (max(numbers, default=0), MOST_GENERATED):
+        yield replace(case, output_token_ids=runs, generated=max(min(length, most) - 1, 0))
+    given = case.fields.get("extra_args") or {}
+    for derived in derived_cases(subject.plugin.cls, subject.plugin.accepts):
+        yield replace(derived, fields={**case.fields, "extra_args": {**derived.fields["extra_args"], **given}})
 
 
 def _traced(subject: Subject, path: str) -> Iterator[Found]:
@@ -117,9 +147,9 @@ def _traced(subject: Subject, path: str) -> Iterator[Found]:
 def _written_out(case: Case) -> Iterator[Found]:
     """With the lists of its arguments generated: phrases, markers and sequences are lists of token ids."""
     for name, value in (case.fields.get("extra_args") or {}).items():
-        if isinstance(value, list | tuple) and len(value) > 1 and all(type(token) is int for token in value):
-            with contextlib.suppress(CaseError):
-                written = Case.parse({**case.to_json(), "output_token_ids": list(value)})
+        for ids in value if isinstance(value, list) and value and isinstance(value[0], list) else [value]:
+            if isinstance(ids, list) and len(ids) > 1 and all(type(token) is int and token >= 0 for token in ids):
+                written = replace(case, output_token_ids=tuple(ids))
                 yield Found(written, f"the plugin acts once {name} was generated")
 
 

@@ -87,6 +87,7 @@ class calling:  # noqa: N801 - read as a word, like those of contextlib
 
     def __init__(self, method: str, as_engine: bool = False, given: str = "") -> None:
         self._method, self._name, self._outer = method, method + given, ""
+        self._traced: Any = None
         self._mode = torch.inference_mode() if as_engine and not torch.is_inference_mode_enabled() else None
 
     def __enter__(self) -> None:
@@ -96,11 +97,12 @@ class calling:  # noqa: N801 - read as a word, like those of contextlib
         if self._mode is not None:
             self._mode.__enter__()
         if calling.follow is not None:
+            self._traced = sys.gettrace()
             sys.settrace(calling.follow)
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
         if calling.follow is not None:
-            sys.settrace(None)
+            sys.settrace(self._traced)
         if self._mode is not None:
             self._mode.__exit__(kind, error, trace)
         pulse.call(self._outer)

@@ -23,7 +23,6 @@ from lpkit_conformance.errors import CaseError, StandinError
 from lpkit_conformance.expectation.ranks import Choice, first_rank
 from lpkit_conformance.explanation.advice import fix
 from lpkit_conformance.explanation.findings import at_fault, raised
-from lpkit_conformance.explanation.unreached import reaching, serve, unreached
 from lpkit_conformance.hosts import PluginError
 from lpkit_conformance.instruments.module_state import ModuleState
 from lpkit_conformance.instruments.process_settings import settings_kept
@@ -37,6 +36,7 @@ from lpkit_conformance.subject.setup import Setup
 from lpkit_conformance.subject.subject import Subject
 from lpkit_conformance.suite.agenda import Agenda
 from lpkit_conformance.suite.inactive import silence, why_inactive
+from lpkit_conformance.suite.reached import Reached, blocks, further, reaching, serve, unreached
 from lpkit_conformance.traces.patterns import RECORDED
 from lpkit_conformance.vllm_api.tokenizer import words_in
 
@@ -152,20 +152,30 @@ class Session:
         """The requests that the checks send: found once, the same whichever check asks first."""
         if self._requests is None:
             self.searching(None)
-            full = not (self.plan.select or self.plan.quick)
-            with settings_kept(), reaching(self.cls) if full else contextlib.nullcontext() as ran:
+            with settings_kept(), contextlib.nullcontext() if self.plan.quick else reaching(self.cls) as ran:
                 try:
                     self._requests = self._find()
-                    if ran is not None:
-                        for host in self.hosts:
-                            serve(self.subjects(host)[0])
-                        for subject in self.subjects(self.hosts[0]):
-                            activity(subject)
-                        self.notes += unreached(self.cls, ran)
+                    if ran is not None and self.hosts:
+                        self._reach(ran)
                 except Blocked:  # a method that it takes does not return
                     self._requests = Requests(self.plan.cases, FOREIGN_ARGS[:1])
             self.searching(self._requests)
         return self._requests
+
+    def _reach(self, ran: Reached) -> None:
+        """Add a case if it reaches lines of the class that did not run, and note those that did not run then either."""
+        assert self._requests is not None
+        for subject in self.subjects(self.hosts[0]):
+            activity(subject)
+        for host in self.hosts:
+            if blocks(self.cls, ran):
+                serve(self.subjects(host)[0])
+        if found := further([self.subjects(host) for host in self.hosts], ran):
+            case, lines = found
+            self.notes.append(f"case {case.text} was added: it reaches {lines}")
+            self._requests = replace(self._requests, cases=(*self._requests.cases, case))
+            self._served.clear()
+        self.notes += unreached(self.cls, ran)
 
     def _find(self) -> Requests:
         """Return requests that the plugin lets in and acts on: the given ones, or others where these do not do."""
@@ -195,9 +205,10 @@ class Session:
                     break
             if cases[nth] is case and all(activity(of_host[nth]).silent for of_host in subjects.values()):
                 silent.append(case)
-        if any(activity(subjects[self.hosts[0]][nth]).acts for nth in range(len(cases)) if self.hosts):
+        others = tuple(cases) != given.cases
+        if others or any(activity(subjects[self.hosts[0]][nth]).acts for nth in range(len(cases)) if self.hosts):
             self.notes += map(silence, silent)  # else the run is inactive, and says so
-        if tuple(cases) != given.cases:
+        if others:
             return Requests(tuple(cases), foreign, given.without)
         self._served |= subjects  # what is known of them by now is of use to the checks
         return given

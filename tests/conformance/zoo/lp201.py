@@ -937,3 +937,76 @@ class PadsWithZero(Listed):
     def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
         ids = self.ids[rows].clamp(min=0)
         logits[ids] = logits[ids] + 3.0
+
+
+@sound("raises a token until its closing words were written, in this order")
+class UntilItsClosing(Bias):
+    CASE = {"extra_args": {"bias": 2.5, "token": 7, "closing": [21, 22, 23, 24]}}
+
+    @classmethod
+    def read(cls, params: Any) -> Any:
+        state, closing = super().read(params), tokens(params, "closing")
+        return None if state is None else (*state, closing)
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        state = self.read(params)
+        return None if state is None else (*state, outputs)
+
+    def over(self, closing: list[int], outputs: list[int]) -> bool:
+        return any(outputs[n : n + len(closing)] == closing for n in range(len(outputs)))
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (where, bias, closing, outputs) in self.rows.items():
+            if closing and self.over(closing, outputs):
+                continue
+            logits[row, where] += bias
+        return logits
+
+
+@defect("LP201", "once one request has written its closing words, no request is edited")
+class UntilAnyClosing(UntilItsClosing):
+    done = False
+
+    def over(self, closing: list[int], outputs: list[int]) -> bool:
+        self.done = self.done or super().over(closing, outputs)
+        return self.done
+
+
+@sound("multiplies the logits, down to a least value if the request names one")
+class ScalesToALeast(lpkit.LogitsProcessor):
+    CASE = {"extra_args": {"scales_by": 0.5}}
+
+    class Params(lpkit.Params, prefix="scales_"):
+        by: float = lpkit.Field(gt=0.0, le=1.0)
+        least: float | None = lpkit.Field(default=None, ge=-20.0, le=20.0)
+
+    by = lpkit.column(torch.float32)
+    bound = lpkit.column(torch.float32)
+
+    def admit(self, request: lpkit.Request) -> bool:
+        self.by[request.slot] = request.params.by
+        self.bound[request.slot] = -INF
+        if request.params.least is not None:
+            self.keep(request)
+        return True
+
+    def keep(self, request: lpkit.Request) -> None:
+        self.bound[request.slot] = request.params.least
+
+    def least(self, rows: lpkit.Rows) -> torch.Tensor:
+        return self.bound[rows].unsqueeze(1)
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        scaled = logits * self.by[rows].unsqueeze(1)
+        return torch.where(logits.isneginf(), logits, scaled.maximum(self.least(rows)))
+
+
+@defect("LP201", "the least value that one request names is kept for all")
+class ScalesAllToALeast(ScalesToALeast):
+    named = -INF
+
+    def keep(self, request: lpkit.Request) -> None:
+        self.named = request.params.least
+
+    def least(self, rows: lpkit.Rows) -> torch.Tensor:
+        return super().least(rows).clamp(min=self.named)

@@ -10,7 +10,7 @@ from lpkit.v1 import BatchUpdate
 
 from zoo.bases import Simple
 from zoo.correct.v1_history import History, NoRepeatBigram
-from zoo.registry import defect
+from zoo.registry import defect, sound
 
 
 @defect("LP502", "`history = prompt; history += outputs` makes the engine's prompt longer")
@@ -64,3 +64,22 @@ class AppendsGuess(Simple):
             return logits
 
         return apply
+
+
+@sound("lowers a token, and what was written six times in a row")
+class NoSeventhInARow(History):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (weight, outputs) in self.rows.items():
+            logits[row, 5] -= weight
+            if len(outputs) > 5 and outputs[-1] >= 0 and len({*outputs[-6:]}) == 1:
+                logits[row, self.last(outputs)] -= weight
+        return logits
+
+    def last(self, outputs: list[int]) -> int:
+        return outputs[-1]
+
+
+@defect("LP502", "takes the last of six equal tokens off the engine's list", line="outputs.pop()")
+class TakesTheSixthOff(NoSeventhInARow):
+    def last(self, outputs: list[int]) -> int:
+        return outputs.pop()

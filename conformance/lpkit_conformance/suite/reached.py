@@ -1,32 +1,43 @@
-"""The author's lines that no request of the cases reaches, and the branches that lead to them."""
+"""The author's lines that no request of the cases reaches, the branches that lead to them, and a case that does."""
 
 from __future__ import annotations
 
 import ast
 import contextlib
+import itertools
 import sys
 import threading
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from types import FrameType
 from typing import Any
 
+from lpkit.runtime.engine.v1_async import PLACEHOLDER
+
+from lpkit_conformance.activity.search import streams
+from lpkit_conformance.activity.stand import RUN_STEPS, arrivals
 from lpkit_conformance.expectation.speculation import speculating
 from lpkit_conformance.hosts import default_host
 from lpkit_conformance.instruments.author_lines import follower, is_authors, library_of, syntax_of
-from lpkit_conformance.programs.generate import soak
+from lpkit_conformance.programs.generate import Arrive, Finish, Op, Step, soak
+from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.subject.calls import calling
 from lpkit_conformance.subject.subject import Subject
-from lpkit_conformance.vllm_api.runners import V2
+from lpkit_conformance.vllm_api.runners import V1, V2
 
 MOST_SHOWN = 5
+MOST_STREAMS = 24
+"""Cases that are served together, in search of one that reaches more."""
 
 STEPS = 25
 """Steps with a mixture of changes of the batch."""
 
 BODIES = ("body", "orelse", "handlers", "finalbody", "cases")
 """Attributes of a statement that hold statements, or the parts that do."""
+
+UNCALLED = " (never called)"
 
 Block = tuple[str, int, int, str]
 """A function, its first and its last line that never ran, and the branch around them."""
@@ -49,33 +60,86 @@ def reaching(cls: Any) -> Iterator[Reached]:
         ran[frame.f_code.co_filename].add(frame.f_lineno)
 
     calling.follow = follower(note, cache(lambda file: is_authors(file) and library_of(file) in libraries))
+    outer = threading.gettrace()
     threading.settrace(calling.follow)
     try:
         yield ran
     finally:
         calling.follow = None
-        threading.settrace(None)
+        threading.settrace(outer)
 
 
 def serve(subject: Subject) -> None:
-    """Serve requests while the batch changes in many ways, on V2 with drafts; the checks report exceptions."""
+    """Serve requests while the batch changes in many ways, on V2 with drafts; the checks report exceptions.
+
+    At first no request uses the plugin. On V1 the last tokens are unknown at the end, and then taken back.
+    """
     with contextlib.suppress(Exception), subject.as_imported():
         drafts = speculating(subject) if subject.setup.interface == V2 else None
         played = soak(subject.setup.seed, STEPS, drafts=drafts is not None)
-        list(default_host(drafts or subject, 8).run(played.ops))
+        host = default_host(drafts or subject, 8)
+        list(host.run([Arrive("plain", None), Step(), Finish("plain"), *played.ops]))
+        for tail in ([PLACEHOLDER], []) if subject.setup.interface == V1 else ():
+            for request in host.pool.all_requests():
+                request.output_token_ids[-2:] = tail
+            list(host.run([Step()]))
+
+
+def further(served: Sequence[Sequence[Subject]], ran: Reached) -> tuple[Case, str] | None:
+    """Return the case that reaches most of the lines that did not run, and these lines in words; None if none does.
+
+    Args:
+        served: the plugin on each host, with each case.
+        ran: the lines that ran so far. Those that the case reaches are added.
+    """
+    plugin = served[0][0].plugin
+    if all(branch == UNCALLED for *_, branch in blocks(plugin.cls, ran)):
+        return None
+    with plugin.as_imported():
+        asked = (case for subject in served[0] for case in streams(subject) if plugin.accepts(case.params()))
+        accepted = list(itertools.islice(asked, MOST_STREAMS))
+    known, missing = {file: frozenset(lines) for file, lines in ran.items()}, blocks(plugin.cls, ran)
+
+    def reached(*alone: Case) -> list[Block]:
+        ran.clear()
+        ran.update((file, set(lines)) for file, lines in known.items())
+        for subject, *_ in served:
+            _play(replace(subject, relatives=alone))
+        left = blocks(plugin.cls, ran)
+        return [block for block in missing if block not in left]
+
+    if not reached(*accepted):
+        return None
+    best = max(accepted, key=lambda case: len(reached(case)))
+    lines = reached(best)
+    return (best, _in_words(lines).replace(UNCALLED, "")) if lines else None
+
+
+def _play(subject: Subject) -> None:
+    """Serve each of the cases."""
+    ops: list[Op] = [*arrivals(subject.variants), Step(RUN_STEPS)]
+    with contextlib.suppress(Exception), subject.as_imported():
+        list(default_host(subject, max(subject.setup.max_num_seqs, len(subject.variants))).run(ops))
 
 
 def unreached(cls: Any, ran: Reached) -> Iterator[str]:
-    """Yield a sentence with the lines of a class, and of functions that it calls, that did not run, if there are any.
+    """Yield a sentence with the lines of a class, and of functions that it calls, that did not run, if any."""
+    if missing := blocks(cls, ran):
+        yield f"never reached by these cases: {_in_words(missing)}"
+
+
+def blocks(cls: Any, ran: Reached) -> list[Block]:
+    """Return what did not run of a class, and of functions that it calls.
 
     Lines that raise, or return nothing, do not count.
     """
     home = _home(cls)
-    blocks = [block for file in ran for block in _blocks(file, ran[file], cls if file == home else None)]
-    shown = [f"{_lines(first, last)} of `{name}`{branch}" for name, first, last, branch in blocks[:MOST_SHOWN]]
-    shown += [f"{len(blocks) - MOST_SHOWN} more"] * (len(blocks) > MOST_SHOWN)
-    if shown:
-        yield f"never reached by these cases: {', '.join(shown)}"
+    return [block for file in ran for block in _blocks(file, ran[file], cls if file == home else None)]
+
+
+def _in_words(missing: Sequence[Block]) -> str:
+    shown = [f"{_lines(first, last)} of `{name}`{branch}" for name, first, last, branch in missing[:MOST_SHOWN]]
+    return ", ".join([*shown, *[f"{len(missing) - MOST_SHOWN} more"] * (len(missing) > MOST_SHOWN)])
 
 
 def _home(cls: Any) -> str:
@@ -100,7 +164,7 @@ def _blocks(file: str, ran: set[int], cls: Any) -> Iterator[Block]:
         parts = [part for statement in function.body for part in ast.walk(statement) if isinstance(part, ast.stmt)]
         entered = any(part.lineno in ran for part in parts)
         if entered or (id(function) in own and not function.name.startswith("__")):
-            yield from ((function.name, *block) for block in _missing(function.body, ran, ""))
+            yield from ((function.name, *block) for block in _missing(function.body, ran, "" if entered else UNCALLED))
 
 
 def _missing(body: Sequence[ast.AST], ran: set[int], branch: str) -> Iterator[tuple[int, int, str]]:
