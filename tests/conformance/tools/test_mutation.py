@@ -80,7 +80,7 @@ def test_a_survivor_without_an_explanation_is_missed() -> None:
     assert "| `sdk/a.py` | 1 | 1 | 0 | 0 | 0 | 0 | 100.0% |" in text
 
 
-@pytest.mark.broad
+@pytest.mark.deep
 def test_a_mutant_that_writes_the_wrong_slot_is_caught_and_a_stricter_limit_is_not(tmp_path: Path) -> None:
     (tmp_path / "results.json").write_text(json.dumps({"original": {"status": "survived"}}))
     folders = [ROOT / "conformance" / "tools", ROOT / "tests" / "conformance", ROOT / "sdk", ROOT / "conformance"]

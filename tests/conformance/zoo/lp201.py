@@ -15,7 +15,7 @@ from zoo.arguments import INF, REPETITION, number, token, tokens
 from zoo.bases import AtChanges, Boost, ByLength, Dense, Relative, Simple
 from zoo.correct.adapter import AdapterBase
 from zoo.correct.portable import PortableRepetition
-from zoo.correct.portable_odd import Between, Chance
+from zoo.correct.portable_odd import Chance
 from zoo.correct.v1 import Bias, DenseMinP, V1Base
 from zoo.correct.v1_history import History
 from zoo.lp308 import WritesByAge
@@ -243,12 +243,6 @@ class KeepsTokens(PortableRepetition):
 class ChanceLeast(Chance):
     def least(self, rows: lpkit.Rows) -> torch.Tensor:
         return super().least(rows).amin().expand(rows.slots.shape[0])
-
-
-@defect("LP201", "closes all requests' texts where one of them is due", case={})
-class BetweenAny(Between):
-    def due(self, rows: lpkit.Rows) -> torch.Tensor:
-        return super().due(rows).any().expand(rows.slots.shape[0])
 
 
 @defect(

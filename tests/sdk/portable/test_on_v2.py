@@ -65,6 +65,9 @@ class TestRows:
             result = host.apply(before.clone(), host.context(order, mapping=mapping))
             add = torch.tensor([[0.0 if slot == 2 else float(slot)] for slot in order])
             assert torch.equal(result, before + add)
+        host.add(5, params(), [1, 2])  # in the place of one that used it, in a step with the same slots
+        result = host.apply(before.clone(), host.context([5, 7], mapping=mapping))
+        assert torch.equal(result, before + torch.tensor([[0.0], [7.0]]))
 
     def test_a_batch_of_users_is_processed_as_a_whole(self) -> None:
         host = V2Host(Add)
