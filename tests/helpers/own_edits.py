@@ -86,7 +86,7 @@ class AfterPadding(OwnEdit):
 
 class Bans(OwnEdit):
     def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
-        logits[self.ids[rows]] = -math.inf
+        logits[self.ids[rows]] = -torch.inf
 
 
 OWN_EDITS: dict[str, type[OwnEdit]] = {

@@ -30,7 +30,7 @@ from lpkit.kernels.recording import Computed, Derived, OfSlots, Recorder, Shared
 from lpkit.portable.rules import rules
 
 _MODULES = frozenset({"lpkit", "lpkit.kernels", "lpkit.rng", "lpkit.sequences", "math", "torch"})
-_OF_TORCH = OF_COLUMNS.keys() | {"abs", "amax", "clamp", "maximum", "minimum", "where"}
+_OF_TORCH = OF_COLUMNS.keys() | {"abs", "amax", "clamp", "inf", "maximum", "minimum", "where"}
 _BUILTINS = frozenset({"abs", "bool", "float", "int", "len", "max", "min", "range", "tuple", "zip"})
 # Read from the code, since a call with stand-ins takes one path of it, and the source may not be there. What is stored
 # in an item is a local, or a stand-in, which refuses it or records it.
