@@ -43,18 +43,6 @@ def test_a_twin_has_the_parameters_of_a_request_that_has_finished(host: str) -> 
     assert kept[0] is kept[1]
 
 
-def test_long_prompts_begin_alike_and_end_differently() -> None:
-    prompts = [subject("v1").model.prompt(name, 40, 0) for name in ("c0", "c1")]
-    assert prompts[0][:20] == prompts[1][:20]
-    assert prompts[0][20:] != prompts[1][20:]
-
-
-def test_requests_have_logits_of_different_levels() -> None:
-    rows = subject("v1").model.rows([(f"c{n}", 5) for n in range(12)])
-    medians = rows.median(1).values
-    assert float(medians.max() - medians.min()) > 5
-
-
 def test_own_and_foreign_arguments_come_together_and_max_tokens_may_be_missing() -> None:
     made = [subject("v1").asked(0, salt=salt) for salt in range(12)]
     own = set(Case.parse(TwoFaced.CASE).fields["extra_args"])
