@@ -28,9 +28,10 @@ def blamed(case: Reproduction, passes: Callable[[Reproduction], bool]) -> Findin
     if proven and proven.rules and proven.cause and line:
         culprit, apart = None if state else culprit, None
     key = sign = ""
-    if apart and proven and proven.cause in advice.SIGNS:
-        sign = advice.sign(proven.cause, apart.line)
-        apart = apart if sign or proven.cause == "size" else next(iter(apart.padded), apart)
+    if proven and proven.cause in advice.SIGNS:
+        sign = advice.sign(proven.cause, apart.line if apart else line)
+        if apart and not sign and proven.cause != "size":
+            apart = next(iter(apart.padded), apart)
     named = culprit and ("[" in culprit.name or culprit.how)
     if apart is not None and apart.kind == "asked" and case.uses and not named:
         line, causes = apart.line, [apart.cause]
@@ -77,7 +78,7 @@ def blamed(case: Reproduction, passes: Callable[[Reproduction], bool]) -> Findin
     vague = len(causes) < 2 and not (proven and proven.cause) and not (culprit and culprit.holder)
     finding = replace(finding, location=line or case.line, cause=cause, state=finding.state or state, vague=vague)
     finding = _neutral(case, finding) if cause == advice.cause("stray") else _worded(finding, case)
-    return with_history(finding, *case.at, proven=bool(proven and proven.cause))
+    return with_history(finding, *case.at, proven=bool(proven and (proven.cause or proven.rules)))
 
 
 def _optional(case: Reproduction) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 import lpkit
 import torch
 from lpkit.runtime import Request, V2Slots
+from lpkit.runtime.engine.v1_async import PLACEHOLDER
 from lpkit.v1 import BatchUpdate
 from lpkit.v2 import LogitsContext
 
@@ -79,21 +80,41 @@ def keeping_objects(make_host: MakeHost) -> MakeHost:
 
 def with_first_lists(make_host: MakeHost) -> MakeHost:
     """Return the same host of V1, on which all Adds of a request bring a copy of its first Add's outputs."""
+    first: dict[str, list[int]] = {}
+    return _giving(make_host, lambda request, outputs: list(first.setdefault(request, list(outputs))), grows=False)
+
+
+def noting_early_reads(make_host: MakeHost, lines: list[str]) -> MakeHost:
+    """Return the same host of V1, whose output lists collect in ``lines`` who reads them while they end with a -1."""
+
+    def noting(name: str) -> Callable[..., Any]:
+        def read(outputs: list[int], *args: Any) -> Any:
+            lines.extend([author_line()] * ([PLACEHOLDER] == list.__getitem__(outputs, slice(-1, None))))
+            return getattr(list, name)(outputs, *args)
+
+        return read
+
+    names = ("__len__", "__iter__", "__getitem__", "__contains__", "__reversed__", "count", "index", "copy")
+    noted = type("Outputs", (list,), {name: noting(name) for name in names})
+    return _giving(make_host, lambda request, outputs: noted(outputs))
+
+
+def _giving(make_host: MakeHost, made: Callable[[str, list[int]], list[int]], grows: bool = True) -> MakeHost:
+    """Return the same host of V1, whose Adds bring other output lists; ``grows``: the engine appends to these."""
 
     def change(host: V1Host) -> None:
-        first: dict[str, list[int]] = {}
         begin = host.driver.begin
 
-        def begin_with_copies(leaving: Any = (), entering: Iterable[Request] = (), swaps: Any = ()) -> None:
+        def begin_with_others(leaving: Any = (), entering: Iterable[Request] = (), swaps: Any = ()) -> None:
             entering = list(entering)
             lists = [request.output_token_ids for request in entering]
             for request in entering:
-                request.output_token_ids = list(first.setdefault(request.request_id, list(request.output_token_ids)))
+                request.output_token_ids = made(request.request_id, request.output_token_ids)
             begin(leaving, entering, swaps)
-            for request, grown in zip(entering, lists, strict=True):
-                request.output_token_ids = grown
+            for request, outputs in zip(entering, lists if not grows else (), strict=not grows):
+                request.output_token_ids = outputs
 
-        host.driver.begin = begin_with_copies  # type: ignore[method-assign]
+        host.driver.begin = begin_with_others  # type: ignore[method-assign]
 
     return changed(make_host, change)
 

@@ -56,7 +56,7 @@ from lpkit_conformance.explanation.own_objects import with_own_objects
 from lpkit_conformance.explanation.reproduction import Reproduction, played
 from lpkit_conformance.explanation.row_values import SOLO
 from lpkit_conformance.explanation.state import attributes
-from lpkit_conformance.hosts import PluginError
+from lpkit_conformance.hosts import PluginError, default_host
 from lpkit_conformance.programs.generate import Arrive, Finish, Idle, Op, Step, Swap
 from lpkit_conformance.settings.hosts import HOSTS
 from lpkit_conformance.vllm_api.runners import V1, V2
@@ -156,6 +156,12 @@ def _evened(case: Reproduction) -> list[Reproduction]:
     return [replace(each, subject=subject) for each in case.doing(ops)]
 
 
+def _of_attribute(case: Reproduction, name: str) -> str:
+    """Return ``file:line`` of the first line that reads an attribute; empty for the name of a type."""
+    _, dot, attribute = name.partition("self.")
+    return reading_line(case.subject.plugin.cls, attribute)[0] if dot else ""
+
+
 def _arrival(case: Reproduction) -> list[Arrive]:
     return [op for op in case.ops if isinstance(op, Arrive) and op.request == case.request]
 
@@ -197,6 +203,12 @@ EXPERIMENTS: Final = (
         change=lambda case: [replace(case, make_host=with_first_lists(case.make_host))],
     ),
     Experiment(
+        applies=lambda case: case.read_early,
+        change=lambda case: [replace(case, make_host=default_host)],
+        blames=lambda case: (case.read_early, ""),
+        rules=True,
+    ),
+    Experiment(
         cause="between",
         applies=lambda case: (
             case.style == "raw" and case.subject.setup.host == V1 and _differs(case, with_empty_updates(case.make_host))
@@ -225,6 +237,8 @@ EXPERIMENTS: Final = (
     Experiment(
         cause="key-changed",
         applies=lambda case: case.changed_inside,
+        blames=lambda case: (str(case.changed_inside), ""),
+        rules=True,
     ),
     Experiment(
         cause="key-argument",
@@ -304,7 +318,7 @@ EXPERIMENTS: Final = (
             replace(each, make_host=with_own_objects(case.make_host))
             for each in case.doing(with_apart(case.ops, Arrive) or case.ops)
         ],
-        blames=lambda case: (reading_line(case.subject.plugin.cls, case.shared.removeprefix("self."))[0], ""),
+        blames=lambda case: (_of_attribute(case, case.shared), ""),
         rules=True,
     ),
     Experiment(
@@ -314,6 +328,7 @@ EXPERIMENTS: Final = (
             and (users_at_once(case.ops) or (case.style == "portable" and not (case.apart and case.apart.state)))
         ),
         change=lambda case: case.doing(with_equal_totals(case.ops, case.request)),
+        blames=lambda case: ("", "") if case.apart else reading_line(case.subject.plugin.cls, "tokens"),
     ),
     Experiment(
         cause="rows-of-before",

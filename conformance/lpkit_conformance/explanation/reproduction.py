@@ -7,14 +7,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from lpkit_conformance.expectation.compare import Mismatch
-from lpkit_conformance.explanation.changes import (
-    MakeHost,
-)
-from lpkit_conformance.explanation.findings import (
-    Style,
-    number_read,
-    style_of,
-)
+from lpkit_conformance.explanation.changes import MakeHost, noting_early_reads
+from lpkit_conformance.explanation.findings import Style, number_read, style_of
 from lpkit_conformance.explanation.hazards import CHANGES, Hazard, hazards
 from lpkit_conformance.explanation.history import history_of
 from lpkit_conformance.explanation.own_objects import shared_object, shared_variable
@@ -25,7 +19,7 @@ from lpkit_conformance.hosts import Host
 from lpkit_conformance.programs.generate import Arrive, Op, Program
 from lpkit_conformance.results import Finding
 from lpkit_conformance.subject.subject import Subject
-from lpkit_conformance.vllm_api.runners import V2
+from lpkit_conformance.vllm_api.runners import V1, V2
 
 
 @dataclass(frozen=True)
@@ -122,6 +116,14 @@ class Reproduction:
             return ""
         with self.subject.as_imported():
             return shared_object(self.make_host(self.subject, self.program.max_num_seqs), self.ops)
+
+    @cached_property
+    def read_early(self) -> str:
+        """``file:line`` of the last line that read an output list whose newest token was not known; else empty."""
+        lines = [""]
+        if self.interface == V1 and self.style != "portable":
+            played(self, noting_early_reads(self.make_host, lines))
+        return lines[-1]
 
     @cached_property
     def late(self) -> str:

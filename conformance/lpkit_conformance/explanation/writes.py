@@ -77,7 +77,8 @@ class Writes:
         """Set the name that lines are searched for; ``owned``: it is that of an attribute."""
         self._attribute = attribute
         self._named = re.compile(rf"\.{re.escape(attribute)}\b" if owned else rf"\b{re.escape(attribute)}\b")
-        self._stores = re.compile(rf"\.{re.escape(attribute)}\b([^=]*(?<![=!<>])=(?!=)|\.setdefault\()")
+        given = rf"|[(,]\s*{re.escape(attribute)}=(?!=)" if owned else ""  # to the constructor of an object
+        self._stores = re.compile(rf"\.{re.escape(attribute)}\b([^=]*(?<![=!<>])=(?!=)|\.setdefault\(){given}")
 
     @property
     def line(self) -> Line | None:
