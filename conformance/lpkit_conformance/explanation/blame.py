@@ -14,6 +14,7 @@ from lpkit_conformance.explanation.instances import in_its_place
 from lpkit_conformance.explanation.reproduction import Reproduction
 from lpkit_conformance.explanation.scenes import Scene
 from lpkit_conformance.explanation.writes import is_test, key_at
+from lpkit_conformance.instruments.trails import set_by
 from lpkit_conformance.results import Finding
 
 
@@ -30,6 +31,9 @@ def blamed(case: Reproduction, passes: Callable[[Reproduction], bool]) -> Findin
     key = sign = ""
     if proven and proven.cause in advice.SIGNS:
         sign = advice.sign(proven.cause, apart.line if apart else line)
+        padded = proven.cause in ("padding", "histories") and not sign
+        if padded and (fills := advice.signed("filled", case.line)):
+            line, state, sign, apart = fills, set_by(fills), "filled", None
         if apart and not sign and proven.cause != "size":
             apart = next(iter(apart.padded), apart)
     named = culprit and ("[" in culprit.name or culprit.how)
@@ -38,8 +42,8 @@ def blamed(case: Reproduction, passes: Callable[[Reproduction], bool]) -> Findin
         finding = replace(finding, state=apart.name, fix=advice.fix("cache"))
     elif culprit is not None:
         line = (line if proven and proven.rules else "") or culprit.line or line
-        if not (proven and proven.alone):
-            causes.append(culprit.cause(case.request))
+        copied = bool(proven and proven.alone)
+        causes.append(advice.cause("copied", "culprit") if copied else culprit.cause(case.request))
         finding = replace(finding, state=culprit.name)
         changed = case.hazards & (CHANGES | RETURNS | {"idle", "alone"})
         single = culprit.common and (culprit.holder or (proven and proven.fix == "single"))

@@ -84,18 +84,19 @@ def with_first_lists(make_host: MakeHost) -> MakeHost:
     return _giving(make_host, lambda request, outputs: list(first.setdefault(request, list(outputs))), grows=False)
 
 
-def noting_early_reads(make_host: MakeHost, lines: list[str]) -> MakeHost:
-    """Return the same host of V1, whose output lists collect in ``lines`` who reads them while they end with a -1."""
+def noting_reads(make_host: MakeHost, reads: list[tuple[str, bool]]) -> MakeHost:
+    """Return the same host of V1, whose output lists collect in ``reads`` the lines that read them, and True for each if
+    the list ends with a -1."""
 
     def noting(name: str) -> Callable[..., Any]:
         def read(outputs: list[int], *args: Any) -> Any:
-            lines.extend([author_line()] * ([PLACEHOLDER] == list.__getitem__(outputs, slice(-1, None))))
-            return getattr(list, name)(outputs, *args)
+            reads.append((author_line(), [PLACEHOLDER] == list.__getitem__(outputs, slice(-1, None))))
+            return args[0] + list(outputs) if name == "__radd__" else getattr(list, name)(outputs, *args)
 
         return read
 
-    names = ("__len__", "__iter__", "__getitem__", "__contains__", "__reversed__", "count", "index", "copy")
-    noted = type("Outputs", (list,), {name: noting(name) for name in names})
+    names = "__len__, __iter__, __getitem__, __contains__, __reversed__, __add__, __radd__, count, index, copy"
+    noted = type("Outputs", (list,), {name: noting(name) for name in names.split(", ")})
     return _giving(make_host, lambda request, outputs: noted(outputs))
 
 

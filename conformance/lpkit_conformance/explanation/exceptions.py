@@ -15,6 +15,7 @@ from typing import Any
 
 from lpkit_conformance.explanation.advice import CAUSES, FIXES
 from lpkit_conformance.instruments.author_lines import is_authors, syntax_of
+from lpkit_conformance.instruments.trails import set_by
 
 MISCALLED = r"(\w+)\(\) (?:takes|got multiple values|missing \d+ required)"
 """How Python says that a call has other arguments than the function."""
@@ -24,6 +25,9 @@ BEYOND = r"index (\d+) is out of bounds for .* size (\d+)|mask \[(\d+)\] .* inde
 
 TOO_LARGE = "too (large|big)|out of bounds"
 """How Python, torch and numpy say that a number does not fit in a type."""
+
+NUMBERS = r"\b(?:rows|request)\.(?:slots?|index)\b|\b(?:\w+\.)?\w*idx_mapping\b|\breq_idx\b"
+"""Usual names of the number of a row or a slot."""
 
 MOST_VALUES = 3
 """Variables of a line that a cause names."""
@@ -36,6 +40,7 @@ def read(kind: str, text: str, error: BaseException | None = None) -> tuple[str,
     """
     line, values = "", _values(error) if error is not None else ""
     index = size = 0
+    stored = ""
     if error is not None and (line := _prompt_first(error)):
         kind = "prompt first"
     elif error is not None and _reads_environment(error):
@@ -51,6 +56,7 @@ def read(kind: str, text: str, error: BaseException | None = None) -> tuple[str,
     elif found := re.search(BEYOND, text):
         index, size = (int(number) for number in found.groups() if number)
         kind = _not_in_logits(error, index, size, found[3]) or ("one beyond" if index == size else kind)
+        values, line = _index_at(error, index) if error is not None else ("", "")
     elif error is not None and (found := re.search(r"tensor a \((\d+)\) must match .*tensor b \((\d+)\)", text)):
         kind = "a value per row" if _values_per_row(error, {int(found[1]), int(found[2])}) else kind
     elif re.search(r"'\w*Config' object has no attribute", text):
@@ -61,9 +67,11 @@ def read(kind: str, text: str, error: BaseException | None = None) -> tuple[str,
         kind = "out of range"
     if kind == "None" and values.endswith(" is None"):
         kind = "this None"
+    if kind == "OverflowError" and error is not None:
+        stored = next((set_by(f"{frame.f_code.co_filename}:{at}") for frame, at in _author_frames(error)), "")
     causes = (
-        "" if index or size or kind in ("prompt first", "OverflowError") else values,
-        CAUSES["exception"].get(kind, "").format(index=index, size=size),
+        "" if kind in ("prompt first", "OverflowError") else values,
+        CAUSES["exception"].get(kind, "").format(index=index, size=size, stored=f" of `{stored}`" if stored else ""),
     )
     return "; ".join(filter(None, causes)), FIXES["exception"].get(kind, ""), line
 
@@ -84,6 +92,27 @@ def _not_in_logits(error: BaseException | None, index: int, size: int, mask: str
             if shape[-1:] == (size,) and not mask:
                 return "no token"
     return ""
+
+
+def _index_at(error: BaseException, index: int) -> tuple[str, str]:
+    """Return which variable of the line at fault holds an index, and ``file:line`` of where its function takes that from
+    the numbers of rows or slots. What is not known is empty."""
+    with contextlib.suppress(Exception):  # as in _values
+        frame, number = next(_author_frames(error))
+        file, first = frame.f_code.co_filename, frame.f_code.co_firstlineno
+        nodes = [node for node in ast.walk(parsed(file, number)) if isinstance(node, ast.Name | ast.Attribute)]
+        name = next(ast.unparse(node) for node in nodes if _holds(value_of(node, frame), index))
+        makes = re.compile(rf"\s*{re.escape(name)} = .*({NUMBERS})")
+        made = [line for line in range(first, number) if makes.match(linecache.getline(file, line))]
+        return f"`{name}` holds {index}", f"{file}:{made[-1]}" if made else ""
+    return "", ""
+
+
+def _holds(value: Any, number: int) -> bool:
+    """Return True if a number is in a value, or in one of its parts."""
+    value = value.tolist() if hasattr(value, "tolist") and "float" not in str(value.dtype) else value
+    parts = value if isinstance(value, list | tuple | set) else ()
+    return (type(value) is int and value == number) or any(_holds(part, number) for part in parts)
 
 
 def _slots(frame: FrameType) -> list[int]:

@@ -201,11 +201,13 @@ EXPERIMENTS: Final = (
         alone=True,
         applies=lambda case: case.style == "raw" and case.interface == V1 and "resume" in case.hazards,
         change=lambda case: [replace(case, make_host=with_first_lists(case.make_host))],
+        blames=lambda case: (case.last_read(early=False), ""),
+        rules=True,
     ),
     Experiment(
-        applies=lambda case: case.read_early,
+        applies=lambda case: case.last_read(early=True),
         change=lambda case: [replace(case, make_host=default_host)],
-        blames=lambda case: (case.read_early, ""),
+        blames=lambda case: (case.last_read(early=True), ""),
         rules=True,
     ),
     Experiment(

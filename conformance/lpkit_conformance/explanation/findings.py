@@ -18,7 +18,7 @@ from lpkit_conformance.activity.search import EARLY
 from lpkit_conformance.expectation.compare import Mismatch
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.explanation.changes import MakeHost
-from lpkit_conformance.explanation.exceptions import read
+from lpkit_conformance.explanation.exceptions import NUMBERS, read
 from lpkit_conformance.explanation.writes import Writes
 from lpkit_conformance.hosts import Host, Observation, PluginError, default_host, drive
 from lpkit_conformance.instruments.author_lines import is_authors, syntax_of
@@ -312,13 +312,9 @@ def callable_of(subject: Subject) -> tuple[Any, str]:
     return made, ""
 
 
-NUMBERS = re.compile(r"\b(?:rows|request)\.(?:slots?|index)\b|\b(?:\w+\.)?\w*idx_mapping\b|\breq_idx\b")
-"""Usual names of the number of a row or a slot."""
-
-
 def number_read(line: str) -> str:
     """Return the number of a row or slot that the line ``file:line`` reads; empty if it has no usual name."""
-    found = NUMBERS.search(advice.text_at(line))
+    found = re.search(NUMBERS, advice.text_at(line))
     return found[0] if found else ""
 
 

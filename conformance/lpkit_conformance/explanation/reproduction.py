@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from lpkit_conformance.expectation.compare import Mismatch
-from lpkit_conformance.explanation.changes import MakeHost, noting_early_reads
+from lpkit_conformance.explanation.changes import MakeHost, noting_reads
 from lpkit_conformance.explanation.findings import Style, number_read, style_of
 from lpkit_conformance.explanation.hazards import CHANGES, Hazard, hazards
 from lpkit_conformance.explanation.history import history_of
@@ -117,13 +117,12 @@ class Reproduction:
         with self.subject.as_imported():
             return shared_object(self.make_host(self.subject, self.program.max_num_seqs), self.ops)
 
-    @cached_property
-    def read_early(self) -> str:
-        """``file:line`` of the last line that read an output list whose newest token was not known; else empty."""
-        lines = [""]
+    def last_read(self, early: bool) -> str:
+        """Return ``file:line`` of the last line that read an output list, or empty; ``early``: with an unknown token."""
+        reads = list[tuple[str, bool]]()
         if self.interface == V1 and self.style != "portable":
-            played(self, noting_early_reads(self.make_host, lines))
-        return lines[-1]
+            played(self, noting_reads(self.make_host, reads))
+        return next((line for line, unknown in reversed(reads) if line and (unknown or not early)), "")
 
     @cached_property
     def late(self) -> str:

@@ -27,7 +27,7 @@ from lpkit_conformance.explanation.row_loops import row_loop
 from lpkit_conformance.explanation.state import DATA, getattr_along, is_authors_object, short_text, size_of
 from lpkit_conformance.hosts import Host
 from lpkit_conformance.instruments.author_lines import is_authors, syntax_of
-from lpkit_conformance.instruments.trails import Seen, Values, definition, trail
+from lpkit_conformance.instruments.trails import Seen, Values, definition, set_by, trail
 from lpkit_conformance.programs.generate import Arrive, Op, Step
 from lpkit_conformance.subject.subject import Subject
 
@@ -352,9 +352,15 @@ def _first(here: list[Seen], alone: list[Seen], shared: bool = False) -> Apart |
                     return _apart("set", line, name, one.values[name], other.values[name])
                 if outside := line_outside(one, name):
                     return _apart("held", one._replace(line=outside), name, one.values[name], other.values[name])
-                return None
+                return latest and _given(latest, name)
         last[one.frame] = latest = one
     return None
+
+
+def _given(caller: Seen, name: str) -> Apart:
+    """Return the difference of an argument with this name, which a line computes for a call."""
+    line = f"{caller.file}:{caller.line}"
+    return Apart("set", line, set_by(line) or name)
 
 
 def _padded(here: list[Seen], alone: list[Seen]) -> Apart | None:

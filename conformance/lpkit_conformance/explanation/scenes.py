@@ -64,6 +64,11 @@ REPORTS: Final = "reports"
 CALLS: Final = "calls"
 """The beginnings of all of the author's functions that run while a change is reported."""
 
+EDITS: Final = "edits"
+"""The beginnings of all of the author's functions that run in ``apply``."""
+
+POINTS: Final[tuple[Literal["reports", "calls", "edits"], ...]] = (REPORTS, CALLS, EDITS)
+
 
 @dataclass(frozen=True)
 class Culprit:
@@ -143,7 +148,7 @@ class Scene:
     own_instance: Callable[[Scene, Host, Request | None], Any]
     expected: Callable[[Host, Observation, int], torch.Tensor | None]
     how: How = ""
-    point: Line | Literal["reports", "calls"] | None = None
+    point: Line | Literal["reports", "calls", "edits"] | None = None
     tables: Sequence[str] = ()
     _position: int = field(default=ANYWHERE, init=False)
     _captured: dict[Path, State] = field(default_factory=dict, init=False)
@@ -200,7 +205,7 @@ class Scene:
 
         with contextlib.suppress(Exception):  # as above
             self._row_right(look)
-        scenes = (replace(self, point=point, how="carried", tables=tables) for point in (REPORTS, CALLS))
+        scenes = (replace(self, point=point, how="carried", tables=tables) for point in POINTS)
         return next(filter(None, (scene.search() for scene in scenes)), None)
 
     def _read_at(self, found: Culprit) -> Culprit | None:
@@ -209,8 +214,8 @@ class Scene:
         if found.reported is None or found.others or not raw:
             return None
         other = replace(self, point=found.reported).search()
-        if other is None or _base(other) == _base(found):
-            return None
+        if other is None or f"{found.name}.".startswith((f"{_base(other)}.", f"{_base(other)}[")):
+            return None  # the same, or the object that holds it
         if found.name.isidentifier() and other.name.endswith("]"):
             return None  # the function that has the variable
         return replace(other, holder=found.holder if other.value == found.value else "")
@@ -296,7 +301,7 @@ class Scene:
 
         self._row_right(look)
         until = self.point if isinstance(self.point, Line) else None
-        writes = Writes(self.subject.plugin.cls, name, entries[-1] if entries else self._position, until)
+        writes = Writes(self.subject.plugin.cls, name, entries[-1] if entries else self._position, until, self.point == EDITS)
 
         def around(host: Host, method: str, args: tuple[Any, ...]) -> contextlib.AbstractContextManager[None]:
             def value() -> Any:
@@ -368,7 +373,7 @@ class Scene:
             if method == "apply" and host.step == self.mismatch.step and self.point is None:
                 self._position = host.position(self.mismatch.row, request) if request else ANYWHERE
                 change(host)
-            follows = self.point is not None and (method != "apply" or self.point not in (REPORTS, CALLS))
+            follows = (self.point == EDITS) == (method == "apply") if self.point in POINTS else self.point is not None
             with around(host, method, args) if around else following(note) if follows else contextlib.nullcontext():
                 yield
 
@@ -381,13 +386,13 @@ class Scene:
         return False
 
     def _is_point(self, frame: FrameType, event: str) -> bool:
-        if self.point in (REPORTS, CALLS):
-            return event == "call" and (self.point == CALLS or author_calling(frame) is None)
+        if self.point in POINTS:
+            return event == "call" and (self.point != REPORTS or author_calling(frame) is None)
         return event == "line" and Line(frame.f_code, frame.f_lineno) == self.point
 
     def _capture(self, path: Path) -> None:
         """Keep the parts of an instance without requests, or else the request's own as they are at the line."""
-        if self.point in (REPORTS, CALLS):
+        if self.point in POINTS:
             with self.subject.as_imported():
                 self._captured[path] = self._parts(self._blank().processor, path).copied()
             return

@@ -46,6 +46,7 @@ class Writes:
         name: of the value; empty if only :attr:`last` is asked for.
         position: the row or slot of the request that is wrong; None: no request in particular.
         until: a line behind which the calls are of no interest.
+        edits: the value is looked up in ``apply``, and not when a request comes.
 
     Attributes:
         first, last: the first and the last line that wrote it, since the request came to its position.
@@ -53,11 +54,14 @@ class Writes:
         reported: the first line that names it in the last call before ``apply`` that does.
     """
 
-    def __init__(self, cls: type, name: str = "", position: int | None = None, until: Line | None = None) -> None:
+    def __init__(
+        self, cls: type, name: str = "", position: int | None = None, until: Line | None = None, edits: bool = False
+    ) -> None:
         self._call("." in name, re.sub(r"\[[^]]*\]", "", name).rpartition(".")[2])
         self._moves = False
         self._position = position
         self._until = until
+        self._edits = edits
         self._former: Line | None = None
         self._then: Line | None = None
         self._stored: Line | None = None
@@ -151,7 +155,9 @@ class Writes:
         return Line(found.f_code, found.f_lineno)
 
     def _enters(self, method: str, args: tuple[Any, ...]) -> bool:
-        """True if a request comes to the position in this call, or leaves it."""
+        """True if a request comes to the position in this call, or leaves it, or if the value is looked up in it."""
+        if self._edits:
+            return method == "apply"
         if method == "add_request":
             return self._position == ANYWHERE or bool(args[0] == self._position)
         update = args[0] if method == "update_state" else None
