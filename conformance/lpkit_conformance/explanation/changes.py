@@ -85,12 +85,11 @@ def with_first_lists(make_host: MakeHost) -> MakeHost:
 
 
 def noting_reads(make_host: MakeHost, reads: list[tuple[str, bool]]) -> MakeHost:
-    """Return the same host of V1, whose output lists collect in ``reads`` the lines that read them, and True for each if
-    the list ends with a -1."""
+    """Return the same host of V1, whose output lists note in ``reads`` who reads them, and True if they end with -1."""
 
     def noting(name: str) -> Callable[..., Any]:
         def read(outputs: list[int], *args: Any) -> Any:
-            reads.append((author_line(), [PLACEHOLDER] == list.__getitem__(outputs, slice(-1, None))))
+            reads.append((author_line(), list.__getitem__(outputs, slice(-1, None)) == [PLACEHOLDER]))
             return args[0] + list(outputs) if name == "__radd__" else getattr(list, name)(outputs, *args)
 
         return read

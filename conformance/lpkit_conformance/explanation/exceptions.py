@@ -95,13 +95,16 @@ def _not_in_logits(error: BaseException | None, index: int, size: int, mask: str
 
 
 def _index_at(error: BaseException, index: int) -> tuple[str, str]:
-    """Return which variable of the line at fault holds an index, and ``file:line`` of where its function takes that from
-    the numbers of rows or slots. What is not known is empty."""
+    """Return the variable at fault that holds an index, and ``file:line`` that makes it of numbers of rows or slots."""
     with contextlib.suppress(Exception):  # as in _values
         frame, number = next(_author_frames(error))
         file, first = frame.f_code.co_filename, frame.f_code.co_firstlineno
         nodes = [node for node in ast.walk(parsed(file, number)) if isinstance(node, ast.Name | ast.Attribute)]
-        name = next(ast.unparse(node) for node in nodes if _holds(value_of(node, frame), index))
+        name = next(
+            ast.unparse(node)
+            for node in nodes
+            if "logits" not in ast.unparse(node) and _holds(value_of(node, frame), index)
+        )
         makes = re.compile(rf"\s*{re.escape(name)} = .*({NUMBERS})")
         made = [line for line in range(first, number) if makes.match(linecache.getline(file, line))]
         return f"`{name}` holds {index}", f"{file}:{made[-1]}" if made else ""

@@ -11,45 +11,8 @@ from typing import Any, Final
 
 import torch
 
-from lpkit_conformance.explanation import advice
-from lpkit_conformance.explanation.changes import (
-    MakeHost,
-    blank_slots,
-    declaring_tokens,
-    exchanged,
-    filled_outside,
-    hiding_outputs,
-    in_order,
-    keeping_buffers,
-    keeping_objects,
-    sparing_buffers,
-    staying,
-    users_at_once,
-    with_apart,
-    with_drafts_stored,
-    with_empty_updates,
-    with_equal_arguments,
-    with_equal_lengths,
-    with_equal_totals,
-    with_first,
-    with_first_lists,
-    with_longer_texts,
-    with_one_character,
-    with_own_parameters,
-    with_rows_mapped,
-    without_drafts,
-)
-from lpkit_conformance.explanation.findings import (
-    declaration,
-    kept_buffer,
-    line_of_moves,
-    makes_one,
-    method_location,
-    read_by_row,
-    reading_line,
-    returning_line,
-    unprepared,
-)
+from lpkit_conformance.explanation import advice, changes, findings
+from lpkit_conformance.explanation.changes import MakeHost
 from lpkit_conformance.explanation.hazards import CHANGES, Hazard
 from lpkit_conformance.explanation.history import history_of
 from lpkit_conformance.explanation.own_objects import with_own_objects
@@ -92,13 +55,13 @@ def _shows(case: Reproduction, key: str) -> bool:
 
 def _reported(case: Reproduction) -> tuple[str, str]:
     """Return the method that gets new requests, or what the author wrote for it."""
-    return method_location(case.subject.plugin.cls, HOSTS[case.subject.setup.host].told_by), ""
+    return findings.method_location(case.subject.plugin.cls, HOSTS[case.subject.setup.host].told_by), ""
 
 
 def _equal_and(case: Reproduction, request: str, *programs: Sequence[Op]) -> list[Reproduction]:
     """Return the same with equal arguments, and with these programs for one request; none if one is empty."""
     judged = case.judging(request, *programs)
-    return judged and [*case.doing(with_equal_arguments(case.ops, case.request)), *judged]
+    return judged and [*case.doing(changes.with_equal_arguments(case.ops, case.request)), *judged]
 
 
 def _differs(case: Reproduction, *hosts: MakeHost) -> bool:
@@ -119,7 +82,7 @@ def _differs(case: Reproduction, *hosts: MakeHost) -> bool:
 def _reads_outside(case: Reproduction) -> bool:
     """Return True if the row depends on what stands outside of the rows' own ``all_token_ids``."""
     tokens = (None, 0, case.subject.setup.vocab_size - 2)
-    return _differs(case, *(filled_outside(case.make_host, token) for token in tokens))
+    return _differs(case, *(changes.filled_outside(case.make_host, token) for token in tokens))
 
 
 def _replaced_twice(case: Reproduction) -> tuple[str, str]:
@@ -152,14 +115,8 @@ def _replaced_twice(case: Reproduction) -> tuple[str, str]:
 
 def _evened(case: Reproduction) -> list[Reproduction]:
     """Return the same with lists as long as those of the request."""
-    subject, ops = with_equal_lengths(case.subject, case.request, case.ops)
+    subject, ops = changes.with_equal_lengths(case.subject, case.request, case.ops)
     return [replace(each, subject=subject) for each in case.doing(ops)]
-
-
-def _of_attribute(case: Reproduction, name: str) -> str:
-    """Return ``file:line`` of the first line that reads an attribute; empty for the name of a type."""
-    _, dot, attribute = name.partition("self.")
-    return reading_line(case.subject.plugin.cls, attribute)[0] if dot else ""
 
 
 def _arrival(case: Reproduction) -> list[Arrive]:
@@ -168,13 +125,13 @@ def _arrival(case: Reproduction) -> list[Arrive]:
 
 def _others(case: Reproduction) -> list[Reproduction]:
     """Return the same with equal arguments, and for the only other request as it is and in another order."""
-    others = [op.request for op in users_at_once(case.ops) if op.request != case.request]
+    others = [op.request for op in changes.users_at_once(case.ops) if op.request != case.request]
     return _equal_and(case, others[0], case.ops, _in_another_row(case)) if len(others) == 1 else []
 
 
 def _in_another_row(case: Reproduction) -> list[Op]:
     """Return the operations with the request first, or else last, of those that use the plugin."""
-    return exchanged(case.ops, case.request, 0) or exchanged(case.ops, case.request, -1)
+    return changes.exchanged(case.ops, case.request, 0) or changes.exchanged(case.ops, case.request, -1)
 
 
 RETURNS: Final[frozenset[Hazard]] = frozenset({"drafts", "resume", "twins", "prefill"})
@@ -184,8 +141,8 @@ EXPERIMENTS: Final = (
     Experiment(
         cause="slot-by-row",
         rules=True,
-        applies=lambda case: case.style == "portable" and read_by_row(case.subject.plugin.cls)[0],
-        blames=lambda case: read_by_row(case.subject.plugin.cls),
+        applies=lambda case: case.style == "portable" and findings.read_by_row(case.subject.plugin.cls)[0],
+        blames=lambda case: findings.read_by_row(case.subject.plugin.cls),
     ),
     *(
         Experiment(
@@ -200,7 +157,7 @@ EXPERIMENTS: Final = (
         cause="copied-list",
         alone=True,
         applies=lambda case: case.style == "raw" and case.interface == V1 and "resume" in case.hazards,
-        change=lambda case: [replace(case, make_host=with_first_lists(case.make_host))],
+        change=lambda case: [replace(case, make_host=changes.with_first_lists(case.make_host))],
         blames=lambda case: (case.last_read(early=False), ""),
         rules=True,
     ),
@@ -213,28 +170,30 @@ EXPERIMENTS: Final = (
     Experiment(
         cause="between",
         applies=lambda case: (
-            case.style == "raw" and case.subject.setup.host == V1 and _differs(case, with_empty_updates(case.make_host))
+            case.style == "raw"
+            and case.subject.setup.host == V1
+            and _differs(case, changes.with_empty_updates(case.make_host))
         ),
-        blames=lambda case: unprepared(case.subject.plugin.cls),
+        blames=lambda case: findings.unprepared(case.subject.plugin.cls),
         rules=True,
     ),
     Experiment(
         cause="placeholders",
         applies=lambda case: case.style == "adapter",
-        change=lambda case: [replace(case, subject=subject) for subject in declaring_tokens(case.subject)],
-        blames=lambda case: (declaration(case.subject.plugin.cls, "history"), "history"),
+        change=lambda case: [replace(case, subject=subject) for subject in changes.declaring_tokens(case.subject)],
+        blames=lambda case: (findings.declaration(case.subject.plugin.cls, "history"), "history"),
         rules=True,
     ),
     Experiment(
         cause="same-callable",
-        applies=lambda case: case.style == "adapter" and "company" in case.hazards and makes_one(case.subject),
-        blames=lambda case: (returning_line(case.subject.plugin.cls, "new_req_logits_processor"), ""),
+        applies=lambda case: case.style == "adapter" and "company" in case.hazards and findings.makes_one(case.subject),
+        blames=lambda case: (findings.returning_line(case.subject.plugin.cls, "new_req_logits_processor"), ""),
         rules=True,
     ),
     Experiment(
         cause="by-address",
         applies=lambda case: any(isinstance(op, Finish) for op in case.ops),
-        change=lambda case: [replace(case, make_host=keeping_objects(case.make_host))],
+        change=lambda case: [replace(case, make_host=changes.keeping_objects(case.make_host))],
     ),
     Experiment(
         cause="key-changed",
@@ -245,17 +204,17 @@ EXPERIMENTS: Final = (
     Experiment(
         cause="key-argument",
         applies=lambda case: case.keyed and case.unequal,
-        change=lambda case: case.doing(with_equal_arguments(case.ops, case.request)),
+        change=lambda case: case.doing(changes.with_equal_arguments(case.ops, case.request)),
     ),
     Experiment(
         cause="key-tokens",
         applies=lambda case: case.keyed,
-        change=lambda case: case.doing(with_one_character(case.ops)),
+        change=lambda case: case.doing(changes.with_one_character(case.ops)),
     ),
     Experiment(
         cause="too-early",
         applies=lambda case: case.style == "raw" and case.interface == V2,
-        change=lambda case: [replace(case, make_host=blank_slots(case.make_host))],
+        change=lambda case: [replace(case, make_host=changes.blank_slots(case.make_host))],
         blames=_reported,
     ),
     *(
@@ -263,22 +222,25 @@ EXPERIMENTS: Final = (
             cause="kept-buffer",
             applies=lambda case: case.style == "raw" and case.interface == V2,
             change=partial(lambda change, case: [replace(case, make_host=change(case.make_host))], change),
-            blames=lambda case: kept_buffer(played(case, keeping_buffers(case.make_host))),
+            blames=lambda case: findings.kept_buffer(played(case, changes.keeping_buffers(case.make_host))),
             rules=True,
         )
-        for change in (sparing_buffers, keeping_buffers)  # the expected rows may come of a kept buffer, too
+        for change in (
+            changes.sparing_buffers,
+            changes.keeping_buffers,
+        )  # the expected rows may come of a kept buffer, too
     ),
     Experiment(
         cause="outside",
         applies=lambda case: case.style == "raw" and case.interface == V2 and _reads_outside(case),
-        blames=lambda case: reading_line(case.subject.plugin.cls, "all_token_ids"),
+        blames=lambda case: findings.reading_line(case.subject.plugin.cls, "all_token_ids"),
         rules=True,
     ),
     Experiment(
         cause="prefill-as-prompt",
         applies=lambda case: case.style == "raw" and case.interface == V2 and "resume" in case.hazards,
-        change=lambda case: [replace(case, make_host=hiding_outputs(case.make_host))],
-        blames=lambda case: (reading_line(case.subject.plugin.cls, "prefill_len")[0], ""),
+        change=lambda case: [replace(case, make_host=changes.hiding_outputs(case.make_host))],
+        blames=lambda case: (findings.reading_line(case.subject.plugin.cls, "prefill_len")[0], ""),
         rules=True,
     ),
     Experiment(
@@ -292,7 +254,7 @@ EXPERIMENTS: Final = (
     ),
     Experiment(
         cause="leftover",
-        applies=lambda case: case.pads and "replace" in case.hazards and len(staying(case.ops)) == 1,
+        applies=lambda case: case.pads and "replace" in case.hazards and len(changes.staying(case.ops)) == 1,
         change=_evened,
     ),
     Experiment(
@@ -309,7 +271,7 @@ EXPERIMENTS: Final = (
     Experiment(
         cause="one-newcomer",
         applies=lambda case: case.style == "raw" and (case.culprit or (case.apart and case.apart.state)),
-        change=lambda case: case.doing(with_apart(case.ops, Arrive)),
+        change=lambda case: case.doing(changes.with_apart(case.ops, Arrive)),
         blames=_replaced_twice,
         rules=True,
     ),
@@ -318,46 +280,50 @@ EXPERIMENTS: Final = (
         applies=lambda case: "twins" not in case.hazards and case.shared,
         change=lambda case: [
             replace(each, make_host=with_own_objects(case.make_host))
-            for each in case.doing(with_apart(case.ops, Arrive) or case.ops)
+            for each in case.doing(changes.with_apart(case.ops, Arrive) or case.ops)
         ],
-        blames=lambda case: (_of_attribute(case, case.shared), ""),
+        blames=lambda case: (findings.reading_line(case.subject.plugin.cls, case.shared.partition("self.")[2])[0], ""),
         rules=True,
     ),
     Experiment(
         cause="histories",
         applies=lambda case: (
             case.pads
-            and (users_at_once(case.ops) or (case.style == "portable" and not (case.apart and case.apart.state)))
+            and (
+                changes.users_at_once(case.ops) or (case.style == "portable" and not (case.apart and case.apart.state))
+            )
         ),
-        change=lambda case: case.doing(with_equal_totals(case.ops, case.request)),
-        blames=lambda case: ("", "") if case.apart else reading_line(case.subject.plugin.cls, "tokens"),
+        change=lambda case: case.doing(changes.with_equal_totals(case.ops, case.request)),
+        blames=lambda case: ("", "") if case.apart else findings.reading_line(case.subject.plugin.cls, "tokens"),
     ),
     Experiment(
         cause="rows-of-before",
         fix="move",
         applies=lambda case: case.by_slot,
-        change=lambda case: [replace(case, make_host=in_order(case.make_host, first)) for first in (1, 2, 3)],
+        change=lambda case: [replace(case, make_host=changes.in_order(case.make_host, first)) for first in (1, 2, 3)],
     ),
     Experiment(
         cause="by-row",
         fix="move",
         applies=lambda case: case.by_slot,
         change=lambda case: [
-            replace(each, make_host=in_order(case.make_host))
+            replace(each, make_host=changes.in_order(case.make_host))
             for each in case.judging(case.request, case.ops, _in_another_row(case) or case.ops)
         ],
     ),
     Experiment(
         cause="stored",
         applies=lambda case: case.culprit.stored if case.culprit else case.apart and case.apart.kind == "way",
-        change=lambda case: _equal_and(case, case.request, exchanged(case.ops, case.request, 0)),
+        change=lambda case: _equal_and(case, case.request, changes.exchanged(case.ops, case.request, 0)),
     ),
     *(
         Experiment(
             cause=cause,
             fix="single",
             applies=lambda case: case.mixes,
-            change=partial(lambda at, case: _equal_and(case, case.request, exchanged(case.ops, case.request, at)), at),
+            change=partial(
+                lambda at, case: _equal_and(case, case.request, changes.exchanged(case.ops, case.request, at)), at
+            ),
         )
         for cause, at in (("first", 0), ("last", -1))
     ),
@@ -370,54 +336,56 @@ EXPERIMENTS: Final = (
     Experiment(
         cause="neighbours",
         fix="company",
-        applies=lambda case: case.mixes and users_at_once(case.ops),
-        change=lambda case: case.doing(with_equal_arguments(case.ops, case.request)),
+        applies=lambda case: case.mixes and changes.users_at_once(case.ops),
+        change=lambda case: case.doing(changes.with_equal_arguments(case.ops, case.request)),
     ),
     Experiment(
         cause="number",
         applies=lambda case: not case.culprit and case.mixes and not case.hazards & CHANGES,
         change=lambda case: [
             first
-            for op in users_at_once(case.ops) or _arrival(case) * bool(case.number)
-            for first in case.judging(op.request, with_first(case.ops, op.request))
+            for op in changes.users_at_once(case.ops) or _arrival(case) * bool(case.number)
+            for first in case.judging(op.request, changes.with_first(case.ops, op.request))
         ],
         blames=lambda case: ("", case.number),
     ),
     Experiment(
         cause="same-object",
         applies=lambda case: "twins" in case.hazards,
-        change=lambda case: case.doing(with_own_parameters(case.ops)),
+        change=lambda case: case.doing(changes.with_own_parameters(case.ops)),
     ),
     Experiment(
         cause="per-request",
         fix="",
         applies=lambda case: case.style == "raw" and case.interface == V2 and "drafts" in case.hazards,
-        change=lambda case: [replace(case, make_host=with_rows_mapped(case.make_host))],
-        blames=lambda case: reading_line(case.subject.plugin.cls, "idx_mapping"),
+        change=lambda case: [replace(case, make_host=changes.with_rows_mapped(case.make_host))],
+        blames=lambda case: findings.reading_line(case.subject.plugin.cls, "idx_mapping"),
         rules=True,
     ),
     Experiment(
         cause="one-length",
         applies=lambda case: (
-            case.style == "raw" and "drafts" in case.hazards and _differs(case, with_longer_texts(case.make_host))
+            case.style == "raw"
+            and "drafts" in case.hazards
+            and _differs(case, changes.with_longer_texts(case.make_host))
         ),
-        change=lambda case: case.doing(without_drafts(case.ops)),
-        blames=lambda case: reading_line(case.subject.plugin.cls, "total_len"),
+        change=lambda case: case.doing(changes.without_drafts(case.ops)),
+        blames=lambda case: findings.reading_line(case.subject.plugin.cls, "total_len"),
         rules=True,
     ),
     Experiment(
         cause="draft-tokens",
         fix="",
         applies=lambda case: case.style == "raw" and case.interface == V2 and "drafts" in case.hazards,
-        change=lambda case: [replace(case, make_host=with_drafts_stored(case.make_host))],
-        blames=lambda case: reading_line(case.subject.plugin.cls, "all_token_ids"),
+        change=lambda case: [replace(case, make_host=changes.with_drafts_stored(case.make_host))],
+        blames=lambda case: findings.reading_line(case.subject.plugin.cls, "all_token_ids"),
         rules=True,
     ),
     Experiment(
         cause="drafts",
         fix="",
         applies=lambda case: not case.culprit and "drafts" in case.hazards,
-        change=lambda case: case.doing(without_drafts(case.ops)),
+        change=lambda case: case.doing(changes.without_drafts(case.ops)),
     ),
     Experiment(
         fix="read",
@@ -432,8 +400,8 @@ EXPERIMENTS: Final = (
     Experiment(
         cause="order",
         applies=lambda case: case.style == "raw" and case.interface == V1,
-        change=lambda case: case.doing(with_apart(case.ops, Swap)),
-        blames=lambda case: (line_of_moves(case.subject.plugin.cls), ""),
+        change=lambda case: case.doing(changes.with_apart(case.ops, Swap)),
+        blames=lambda case: (findings.line_of_moves(case.subject.plugin.cls), ""),
         rules=True,
     ),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from functools import cache
 from types import FrameType
 from typing import Any, Final
@@ -10,29 +11,10 @@ from typing import Any, Final
 from lpkit_conformance.explanation.exceptions import only_looks
 from lpkit_conformance.instruments.author_lines import syntax_of
 
-WHOLE: Final = frozenset(
-    [
-        "all",
-        "amax",
-        "amin",
-        "any",
-        "argmax",
-        "argmin",
-        "logsumexp",
-        "max",
-        "mean",
-        "median",
-        "min",
-        "norm",
-        "prod",
-        "std",
-        "sum",
-        "var",
-    ]
-)
+WHOLE: Final = re.compile("all|any|mean|median|norm|prod|std|sum|var|logsumexp|(arg|a?)(max|min)")
 """Methods that reduce everything unless they get a dimension."""
 
-ALONG: Final = frozenset(["argsort", "cummax", "cumprod", "cumsum", "log_softmax", "softmax", "sort", "topk"])
+ALONG: Final = re.compile("argsort|sort|topk|cum(max|prod|sum)|(log_)?softmax")
 """Methods that need a dimension to mix rows."""
 
 LIBRARIES: Final = ("torch", "F", "np", "numpy", "functional")
@@ -71,7 +53,7 @@ def _mixing(file: str, line: int) -> list[tuple[str, str]]:
 
 def _operand(call: ast.Call) -> tuple[ast.expr | None, list[ast.expr]]:
     """Return what a call reduces, and its other arguments."""
-    if isinstance(call.func, ast.Attribute) and call.func.attr in WHOLE | ALONG:
+    if isinstance(call.func, ast.Attribute) and (WHOLE.fullmatch(call.func.attr) or ALONG.fullmatch(call.func.attr)):
         if ast.unparse(call.func.value).rpartition(".")[2] not in LIBRARIES:
             return call.func.value, call.args
         return (call.args[0], call.args[1:]) if call.args else (None, [])
@@ -85,5 +67,5 @@ def _first_dimension(call: ast.Call, rest: list[ast.expr]) -> bool:
     own = call.func.attr if isinstance(call.func, ast.Attribute) else ""
     given = named or rest[own == "topk" :]
     if not given:
-        return own not in ALONG
+        return not ALONG.fullmatch(own)
     return isinstance(given[0], ast.Constant) and given[0].value == 0

@@ -118,7 +118,7 @@ class Reproduction:
             return shared_object(self.make_host(self.subject, self.program.max_num_seqs), self.ops)
 
     def last_read(self, early: bool) -> str:
-        """Return ``file:line`` of the last line that read an output list, or empty; ``early``: with an unknown token."""
+        """Return ``file:line`` of the last read of an output list, or empty; ``early``: one with an unknown token."""
         reads = list[tuple[str, bool]]()
         if self.interface == V1 and self.style != "portable":
             played(self, noting_reads(self.make_host, reads))

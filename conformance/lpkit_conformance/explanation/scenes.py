@@ -301,7 +301,9 @@ class Scene:
 
         self._row_right(look)
         until = self.point if isinstance(self.point, Line) else None
-        writes = Writes(self.subject.plugin.cls, name, entries[-1] if entries else self._position, until, self.point == EDITS)
+        writes = Writes(
+            self.subject.plugin.cls, name, entries[-1] if entries else self._position, until, self.point == EDITS
+        )
 
         def around(host: Host, method: str, args: tuple[Any, ...]) -> contextlib.AbstractContextManager[None]:
             def value() -> Any:

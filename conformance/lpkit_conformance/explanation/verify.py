@@ -11,20 +11,11 @@ from typing import Any
 
 from lpkit_conformance.expectation.compare import Mismatch, compare
 from lpkit_conformance.expectation.solo import SoloRuns, solo_runs
+from lpkit_conformance.explanation import findings
 from lpkit_conformance.explanation.advice import cause, fix
 from lpkit_conformance.explanation.blame import blamed
 from lpkit_conformance.explanation.changes import MakeHost, with_rows_mapped
 from lpkit_conformance.explanation.culprit import find_culprit, find_raising
-from lpkit_conformance.explanation.findings import (
-    at_fault,
-    cause_of,
-    departure,
-    editing_line,
-    raised,
-    readers_of,
-    reading_line,
-    settings_of,
-)
 from lpkit_conformance.explanation.hazards import SHORT, Hazard, fix_for, fix_for_exception, hazards, without
 from lpkit_conformance.explanation.picture import record_frames
 from lpkit_conformance.explanation.reproduction import Reproduction
@@ -184,15 +175,17 @@ def _evidence(subject: Subject, small: Program, trouble: Trouble, make_host: Mak
     differs: tuple[int, str] | None = None
     rows: list[RequestRow] = []
     if isinstance(trouble, PluginError):
-        finding = raised(subject.plugin.cls, trouble, operations)
+        finding = findings.raised(subject.plugin.cls, trouble, operations)
         if any(isinstance(op, Speculate) for op in small.ops) and re.search("shape|size of tensor", trouble.summary):
-            finding = replace(finding, cause=cause("more rows", "exception"), fix=fix("drafts", *readers_of(subject)))
+            finding = replace(
+                finding, cause=cause("more rows", "exception"), fix=fix("drafts", *findings.readers_of(subject))
+            )
             mapped = with_rows_mapped(make_host) if subject.setup.interface == V2 else None
             if mapped and _outcome(subject, small, mapped, small.ops) is None:
-                line, name = reading_line(subject.plugin.cls, "idx_mapping")
+                line, name = findings.reading_line(subject.plugin.cls, "idx_mapping")
                 finding = replace(finding, cause=cause("per-request"), location=line or finding.location, state=name)
         if not trouble.location:
-            finding = replace(finding, location=at_fault(subject, trouble.method))
+            finding = replace(finding, location=findings.at_fault(subject, trouble.method))
         if trouble.method == "apply" and (state := find_raising(subject, small.ops, small.max_num_seqs, make_host)):
             where = {**finding.where, "raised in": finding.location.rpartition("/")[2]}
             line = state.line or finding.location
@@ -202,10 +195,10 @@ def _evidence(subject: Subject, small: Program, trouble: Trouble, make_host: Mak
             )
     else:
         differs = (trouble.step, trouble.request)
-        finding = departure(trouble, {"program": small.name}, operations)
-        finding = replace(finding, cause=cause_of(trouble, small.ops))
+        finding = findings.departure(trouble, {"program": small.name}, operations)
+        finding = replace(finding, cause=findings.cause_of(trouble, small.ops))
         ends = partial(Observation.shows, step=trouble.step, request=trouble.request)
-        line = editing_line(subject, small.ops, small.max_num_seqs, trouble.row, ends, make_host)
+        line = findings.editing_line(subject, small.ops, small.max_num_seqs, trouble.row, ends, make_host)
         culprit = find_culprit(subject, small.ops, small.max_num_seqs, trouble, make_host)
         apart = first_apart(subject, small.ops, small.max_num_seqs, trouble, make_host)
         case = Reproduction(subject, make_host, small, trouble, finding, line, culprit, apart)
@@ -226,7 +219,7 @@ def _passes(case: Reproduction) -> bool:
 
 def _fix(subject: Subject, small: Program, finding: Finding, trouble: Trouble, hazard: Hazard | None) -> str:
     """Return what to change, by what is left of the program; where only an unusual host shows it, in general."""
-    readers = readers_of(subject)
+    readers = findings.readers_of(subject)
     if not _alike(trouble, _outcome(subject, small, default_host, small.ops)):
         return "" if finding.exception else fix(hazard or "alone", readers[0])
     held = hazards(small.ops, subject.setup.interface, small.max_num_seqs)
@@ -253,7 +246,7 @@ def scenario_of(subject: Subject, program: Program, make_host: MakeHost) -> dict
     with contextlib.suppress(PluginError):
         manner = getattr(make_host(subject, program.max_num_seqs), "manner", None)
     return {
-        **settings_of(subject),
+        **findings.settings_of(subject),
         "manner": {key: str(value) for key, value in asdict(manner).items()} if manner else {},
         "program": program_to_json(program),
     }
