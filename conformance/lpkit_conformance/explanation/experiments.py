@@ -53,11 +53,6 @@ def _shows(case: Reproduction, key: str) -> bool:
     return bool(case.apart and advice.sign(key, case.apart.line))
 
 
-def _reported(case: Reproduction) -> tuple[str, str]:
-    """Return the method that gets new requests, or what the author wrote for it."""
-    return findings.method_location(case.subject.plugin.cls, HOSTS[case.subject.setup.host].told_by), ""
-
-
 def _equal_and(case: Reproduction, request: str, *programs: Sequence[Op]) -> list[Reproduction]:
     """Return the same with equal arguments, and with these programs for one request; none if one is empty."""
     judged = case.judging(request, *programs)
@@ -215,7 +210,10 @@ EXPERIMENTS: Final = (
         cause="too-early",
         applies=lambda case: case.style == "raw" and case.interface == V2,
         change=lambda case: [replace(case, make_host=changes.blank_slots(case.make_host))],
-        blames=_reported,
+        blames=lambda case: (
+            findings.method_location(case.subject.plugin.cls, HOSTS[case.subject.setup.host].told_by),
+            "",
+        ),
     ),
     *(
         Experiment(
@@ -248,26 +246,14 @@ EXPERIMENTS: Final = (
         applies=lambda case: not case.culprit and "alone" in case.hazards and case.program.max_num_seqs > SOLO,
         change=lambda case: [replace(case, program=replace(case.program, max_num_seqs=SOLO))],
     ),
-    Experiment(
-        cause="reduces",
-        applies=lambda case: case.mixes and case.apart and case.apart.mixes,
-    ),
+    Experiment(cause="reduces", applies=lambda case: case.mixes and case.apart and case.apart.mixes),
     Experiment(
         cause="leftover",
         applies=lambda case: case.pads and "replace" in case.hazards and len(changes.staying(case.ops)) == 1,
         change=_evened,
     ),
-    Experiment(
-        cause="padding",
-        applies=lambda case: case.pads,
-        change=_evened,
-    ),
-    Experiment(
-        cause="late",
-        applies=lambda case: case.late,
-        blames=lambda case: (case.late, ""),
-        rules=True,
-    ),
+    Experiment(cause="padding", applies=lambda case: case.pads, change=_evened),
+    Experiment(cause="late", applies=lambda case: case.late, blames=lambda case: (case.late, ""), rules=True),
     Experiment(
         cause="one-newcomer",
         applies=lambda case: case.style == "raw" and (case.culprit or (case.apart and case.apart.state)),
@@ -327,12 +313,7 @@ EXPERIMENTS: Final = (
         )
         for cause, at in (("first", 0), ("last", -1))
     ),
-    Experiment(
-        cause="extreme",
-        fix="single",
-        applies=lambda case: case.mixes,
-        change=_others,
-    ),
+    Experiment(cause="extreme", fix="single", applies=lambda case: case.mixes, change=_others),
     Experiment(
         cause="neighbours",
         fix="company",

@@ -352,15 +352,10 @@ def _first(here: list[Seen], alone: list[Seen], shared: bool = False) -> Apart |
                     return _apart("set", line, name, one.values[name], other.values[name])
                 if outside := line_outside(one, name):
                     return _apart("held", one._replace(line=outside), name, one.values[name], other.values[name])
-                return latest and _given(latest, name)
+                caller = f"{latest.file}:{latest.line}" if latest else ""  # which computes an argument
+                return Apart("set", caller, set_by(caller) or name) if caller else None
         last[one.frame] = latest = one
     return None
-
-
-def _given(caller: Seen, name: str) -> Apart:
-    """Return the difference of an argument with this name, which a line computes for a call."""
-    line = f"{caller.file}:{caller.line}"
-    return Apart("set", line, set_by(line) or name)
 
 
 def _padded(here: list[Seen], alone: list[Seen]) -> Apart | None:

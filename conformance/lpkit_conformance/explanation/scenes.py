@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from types import FrameType, FunctionType, ModuleType
-from typing import Any, Final, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -58,16 +58,9 @@ NEUTRAL = (0, 1)
 Path = tuple[str, ...]
 How = Literal["", "kept", "raised", "carried"]
 
-REPORTS: Final = "reports"
-"""The beginnings of the author's functions that the engine or lpkit calls to report a change of the batch."""
-
-CALLS: Final = "calls"
-"""The beginnings of all of the author's functions that run while a change is reported."""
-
-EDITS: Final = "edits"
-"""The beginnings of all of the author's functions that run in ``apply``."""
-
-POINTS: Final[tuple[Literal["reports", "calls", "edits"], ...]] = (REPORTS, CALLS, EDITS)
+Point = Literal["reports", "calls", "edits"]
+"""Beginnings of the author's functions: of those that the engine or lpkit calls to report a change of the batch, of all
+that run while one is reported, and of all that run in ``apply``."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +141,7 @@ class Scene:
     own_instance: Callable[[Scene, Host, Request | None], Any]
     expected: Callable[[Host, Observation, int], torch.Tensor | None]
     how: How = ""
-    point: Line | Literal["reports", "calls", "edits"] | None = None
+    point: Line | Point | None = None
     tables: Sequence[str] = ()
     _position: int = field(default=ANYWHERE, init=False)
     _captured: dict[Path, State] = field(default_factory=dict, init=False)
@@ -205,7 +198,7 @@ class Scene:
 
         with contextlib.suppress(Exception):  # as above
             self._row_right(look)
-        scenes = (replace(self, point=point, how="carried", tables=tables) for point in POINTS)
+        scenes = (replace(self, point=point, how="carried", tables=tables) for point in get_args(Point))
         return next(filter(None, (scene.search() for scene in scenes)), None)
 
     def _read_at(self, found: Culprit) -> Culprit | None:
@@ -302,7 +295,7 @@ class Scene:
         self._row_right(look)
         until = self.point if isinstance(self.point, Line) else None
         writes = Writes(
-            self.subject.plugin.cls, name, entries[-1] if entries else self._position, until, self.point == EDITS
+            self.subject.plugin.cls, name, entries[-1] if entries else self._position, until, self.point == "edits"
         )
 
         def around(host: Host, method: str, args: tuple[Any, ...]) -> contextlib.AbstractContextManager[None]:
@@ -375,7 +368,8 @@ class Scene:
             if method == "apply" and host.step == self.mismatch.step and self.point is None:
                 self._position = host.position(self.mismatch.row, request) if request else ANYWHERE
                 change(host)
-            follows = (self.point == EDITS) == (method == "apply") if self.point in POINTS else self.point is not None
+            begins = isinstance(self.point, str)
+            follows = (self.point == "edits") == (method == "apply") if begins else self.point is not None
             with around(host, method, args) if around else following(note) if follows else contextlib.nullcontext():
                 yield
 
@@ -388,13 +382,13 @@ class Scene:
         return False
 
     def _is_point(self, frame: FrameType, event: str) -> bool:
-        if self.point in POINTS:
-            return event == "call" and (self.point != REPORTS or author_calling(frame) is None)
+        if isinstance(self.point, str):
+            return event == "call" and (self.point != "reports" or author_calling(frame) is None)
         return event == "line" and Line(frame.f_code, frame.f_lineno) == self.point
 
     def _capture(self, path: Path) -> None:
         """Keep the parts of an instance without requests, or else the request's own as they are at the line."""
-        if self.point in POINTS:
+        if isinstance(self.point, str):
             with self.subject.as_imported():
                 self._captured[path] = self._parts(self._blank().processor, path).copied()
             return

@@ -15,11 +15,7 @@ from lpkit_conformance.subject.subject import Subject
 
 
 def pictured(
-    finding: Finding,
-    subject: Subject,
-    host: TraceHost,
-    seen: Sequence[Observation],
-    culprit: tuple[int, str] | None,
+    finding: Finding, subject: Subject, host: TraceHost, seen: Sequence[Observation], culprit: tuple[int, str] | None
 ) -> Finding:
     """The finding with the batch drawn up to the row that differs, or to the last step before an exception."""
     frames = [_frame(item, host.places[item.step]) for item in seen]

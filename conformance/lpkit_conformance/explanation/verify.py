@@ -39,10 +39,7 @@ Outcome = Callable[[Sequence[Op]], Trouble | None]
 
 
 def verify(
-    subject: Subject,
-    programs: Iterable[Program],
-    make_host: MakeHost = default_host,
-    hazard: Hazard | None = None,
+    subject: Subject, programs: Iterable[Program], make_host: MakeHost = default_host, hazard: Hazard | None = None
 ) -> str:
     """Hold every program against its requests' solo runs.
 
