@@ -803,7 +803,7 @@ class FirstSlots(Dense):
         return logits + self.amount.all[: rows.n].unsqueeze(1)
 
 
-@defect("LP201", "amounts by token", line="self.lists.get(", state="self.lists", cause="the line asks `self.lists`")
+@defect("LP201", "amounts by token", line="self.lists.get(", state="self.lists", cause="`self.lists` takes something")
 class ListsByToken(Simple):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)

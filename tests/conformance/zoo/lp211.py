@@ -82,7 +82,7 @@ class StartsAgain(CountsCalls):
         return super().chosen(rows)
 
 
-@defect("LP211", "copies the output list that comes with the Add, and reads no other", advice="copied-list")
+@defect("LP211", "copies the output list that comes with the Add, and reads no other", line="list(outputs)", advice="copied-list")
 class CopiesTheList(History):
     def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
         return super().enter(params, prompt, list(outputs))

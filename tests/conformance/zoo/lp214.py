@@ -130,3 +130,16 @@ class LowersPadding(Dense):
     def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
         ids = self.known(rows)
         logits[ids] = logits[ids] - self.amount[rows].unsqueeze(1)
+
+
+@defect("LP214", "takes the last columns of all rows", line="[:, -4:]", state="recent", advice="from-the-end")
+class TakesLastColumns(Dense):
+    history = "tokens"
+    process = lpkit.LogitsProcessor.process
+
+    def recent(self, rows: lpkit.Rows) -> torch.Tensor:
+        return rows.tokens[:, -4:].contiguous()
+
+    def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
+        recent = self.recent(rows)
+        logits[recent] = logits[recent] - self.amount[rows].unsqueeze(1)
