@@ -29,7 +29,7 @@ WIDTHS: Final = {
 SIGNS: Final[Groups] = {
     "padding": WIDTHS,
     "histories": WIDTHS,
-    "filled": {"filled": r"\b(pad_sequence|zip_longest)\("},
+    "filled": {"filled": r"(?<![\"\w])(pad_sequence|zip_longest)\("},
     "size": {"size-max": r"\bmax_num"},
     "first-slots": {"first-slots": r"\.all\[: *[\w.(]"},
     "used": {"used": r"\bif\b.*\.used\b"},

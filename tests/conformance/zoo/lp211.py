@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import lpkit
@@ -82,7 +83,12 @@ class StartsAgain(CountsCalls):
         return super().chosen(rows)
 
 
-@defect("LP211", "copies the output list that comes with the Add, and reads no other", line="list(outputs)", advice="copied-list")
+@defect(
+    "LP211",
+    "copies the output list that comes with the Add, and reads no other",
+    line="list(outputs)",
+    advice="copied-list",
+)
 class CopiesTheList(History):
     def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
         return super().enter(params, prompt, list(outputs))
@@ -106,7 +112,7 @@ class StartsInSlots(History):
         weight = self.read(params)
         return None if weight is None else self.begin(weight, outputs)
 
-    def begin(self, weight: float, outputs: list[int]) -> Position:
+    def begin(self, weight: float, outputs: list[int]) -> Any:
         found = Position(weight, outputs)
         found.start = len(outputs)
         return found
@@ -115,3 +121,16 @@ class StartsInSlots(History):
         for row, at in self.rows.items():
             logits[row, 3 + (len(at.outputs) - at.start) % 12] += at.weight
         return logits
+
+
+@dataclass
+class Told:
+    weight: float
+    outputs: list[int]
+    start: int
+
+
+@defect("LP211", "an object is told its length at the Add", line="start=len(outputs)", cause="when a comes back")
+class StartsAsTold(StartsInSlots):
+    def begin(self, weight: float, outputs: list[int]) -> Any:
+        return Told(weight, outputs, start=len(outputs))

@@ -7,6 +7,7 @@ from typing import Any
 import lpkit
 import torch
 from lpkit import v2
+from torch.nn.utils.rnn import pad_sequence
 
 from zoo.bases import ByLength, Dense, Relative
 from zoo.correct.portable import PortableCopyBoost
@@ -143,3 +144,21 @@ class TakesLastColumns(Dense):
     def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
         recent = self.recent(rows)
         logits[recent] = logits[recent] - self.amount[rows].unsqueeze(1)
+
+
+@defect("LP214", "fills shorter lists up with token 0", line="pad_sequence(", state="ids", advice="filled")
+class FillsWithTokenZero(History):
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        weight = self.read(params)
+        return None if weight is None else (weight, prompt or [0], outputs)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        if self.rows:
+            texts = [
+                torch.tensor([i for i in [*prompt, *outputs] if i >= 0]) for _, prompt, outputs in self.rows.values()
+            ]
+            ids = pad_sequence(texts, batch_first=True)
+            weights = torch.tensor([weight for weight, *_ in self.rows.values()]).unsqueeze(1)
+            rows = torch.tensor(list(self.rows)).unsqueeze(1)
+            logits[rows, ids] = logits[rows, ids] - weights
+        return logits
