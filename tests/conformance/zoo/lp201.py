@@ -566,9 +566,9 @@ class Meter:
 @defect(
     "LP201",
     "the callables of all requests note their tokens in one dict of their class",
-    line="seen: ClassVar",
+    line="self.seen.update(",
     state="Meter.seen",
-    cause="is not what it is when the request is alone",
+    cause="takes something from one request to another",
     also=("LP108",),
 )
 class NotesInTheClass(Simple):
