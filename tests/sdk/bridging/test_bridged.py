@@ -138,32 +138,6 @@ class TestTheClass:
 
 
 class TestUpdates:
-    def test_rows_follow_the_v2_order(self) -> None:
-        host = V2Host(Bridge)
-        for slot in (2, 5, 7):
-            host.add(slot, params(mark=1), [slot] * slot)
-        for order in ([2, 5, 7], [7, 2, 5], [7, 2, 5]):
-            result = host.apply(logits_of(3), host.context(order))
-            assert result[:, 0].tolist() == order
-        updates = inner(host).updates
-        assert [item[0] for item in updates[0].added] == [0, 1, 2]
-        assert (updates[1].added, len(updates[1].moved)) == ([], 2)
-        assert updates[2] is None
-
-    def test_a_finished_request_is_removed_at_the_next_apply_and_its_slot_is_another_request(self) -> None:
-        host = V2Host(Bridge)
-        host.add(0, params(mark=1), [1])
-        host.add(1, params(mark=1), [1, 2])
-        host.apply(logits_of(2), host.context([0, 1]))
-        host.add(0, params(), [4, 4, 4])
-        logits = logits_of(2)
-        result = host.apply(logits.clone(), host.context([1, 0]))
-        assert result[0, 0] == 2
-        assert torch.equal(result[1], logits[1])
-        update = inner(host).updates[-1]
-        assert [item[0] for item in update.added] == [0]
-        assert (update.removed, update.batch_size) == ([], 2)
-
     def test_lists_are_live_and_grow_by_a_token_per_step(self) -> None:
         host = V2Host(Bridge)
         host.add(3, params(mark=1), [7, 8])
@@ -174,35 +148,6 @@ class TestUpdates:
             assert host.apply(logits_of(1), host.context([3]))[0, :3].tolist() == [2, n, token]
         assert (prompt, output) == ([7, 8], [11, 12, 13])
         assert inner(host).updates[1:] == [None] * 3
-
-    def test_a_resumed_request_is_added_again_with_its_outputs(self) -> None:
-        host = V2Host(Bridge)
-        host.add(3, params(mark=1), [7])
-        host.apply(logits_of(1), host.context([3]))
-        host.add(5, params(mark=1), [7], [20, 21])
-        assert host.apply(logits_of(1), host.context([5]))[0, :3].tolist() == [1, 2, 21]
-        update = inner(host).updates[-1]
-        assert [item[2:] for item in update.added] == [([7], [20, 21])]
-
-    def test_a_request_that_sits_out_a_call_is_removed_and_added_again(self) -> None:
-        host = V2Host(Bridge)
-        for slot in (0, 1):
-            host.add(slot, params(mark=1), [1] * (slot + 1))
-        host.apply(logits_of(2), host.context([0, 1]))
-        host.apply(logits_of(1), host.context([1]))
-        host.commit(1, 9)
-        result = host.apply(logits_of(2), host.context([0, 1]))
-        assert result[:, :3].tolist() == [[1, 0, -5], [2, 1, 9]]
-
-    def test_a_history_that_shrank_is_read_anew(self) -> None:
-        host = V2Host(Bridge)
-        host.add(0, params(mark=1), [1], [5, 6, 7])
-        host.apply(logits_of(1), host.context([0]))
-        host.prefill.np[0] = 2
-        host.total.gpu[0] = 2
-        host.commit(0, 9)
-        assert host.apply(logits_of(1), host.context([0]))[0, :3].tolist() == [1, 2, 9]
-        assert inner(host).shown[-1] == [([1], [5, 9])]
 
 
 class TestRows:
@@ -314,19 +259,6 @@ class TestSamplingStage:
 
 
 class TestDrafts:
-    def test_each_draft_is_a_request_whose_outputs_end_with_the_drafts_before_it(self) -> None:
-        host = V2Host(Bridge)
-        host.add(0, params(mark=1), [1, 2], [5])
-        host.add(1, params(mark=1), [3])
-        host.apply(logits_of(5), host.context([1, 0], drafts={0: [6, 7], 1: [8]}))
-        assert inner(host).shown[-1] == [
-            ([3], []),
-            ([3], [8]),
-            ([1, 2], [5]),
-            ([1, 2], [5, 6]),
-            ([1, 2], [5, 6, 7]),
-        ]
-
     def test_accepted_drafts_bring_the_request_back_as_resumed(self) -> None:
         host = V2Host(Bridge)
         host.add(0, params(mark=1), [1])
@@ -346,14 +278,6 @@ class TestDrafts:
         assert inner(host).shown[-1] == [([1], [9])]
         update = inner(host).updates[-1]
         assert (list(update.added), list(update.removed)) == ([], [2, 1])
-
-    def test_rows_behind_a_placeholder_are_left_alone(self) -> None:
-        host = V2Host(Bridge)
-        host.add(0, params(mark=1), [1])
-        logits = logits_of(3)
-        result = host.apply(logits.clone(), host.context([0], drafts={0: [6, -1]}))
-        assert inner(host).shown[-1] == [([1], []), ([1], [6])]
-        assert torch.equal(result[2], logits[2])
 
     def test_more_rows_than_requests_fit_are_shown_in_turns(self) -> None:
         host = V2Host(Bridge, max_num_reqs=2)

@@ -27,18 +27,6 @@ def arena(device: str = "cpu", slots: int = 4, **declared: column) -> Arena:
     return Arena(declared, slots, torch.device(device), VOCAB)
 
 
-def test_lists_are_padded_to_a_power_of_two_of_the_longest() -> None:
-    made = arena(ids=lpkit.ragged(torch.int64), values=lpkit.ragged(torch.float32, fill=0.0))
-    ids, values = made.columns["ids"], made.columns["values"]
-    assert ids[rows(0, 3)].tolist() == [[-1], [-1]]
-    ids[0], ids[2] = [5], [7, 8, 9]
-    values[2] = (0.5, 1.5)
-    made.flush()
-    assert ids[rows(2, 0)].tolist() == [[7, 8, 9, -1], [5, -1, -1, -1]]
-    assert values[rows(2, 1)].tolist() == [[0.5, 1.5], [0.0, 0.0]]
-    assert ids[rows(0)].dtype == torch.int64
-
-
 def test_a_list_that_could_not_be_written_leaves_nothing_of_a_longer_one_either() -> None:
     made = arena(ids=lpkit.ragged(torch.int64))
     ids = made.columns["ids"]

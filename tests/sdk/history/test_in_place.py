@@ -23,6 +23,7 @@ LONGEST = 80
 class Held:
     """The request in a slot; ``resumed`` is how many outputs it brought."""
 
+    name: str
     wanted: bool
     prompt: list[int]
     output: list[int]
@@ -42,6 +43,7 @@ class Slots(RuleBasedStateMachine):
         self.on_host = {use: HostHistories(self.host.states, use, speculative) for use in HISTORY_USES}
         self.speculative = speculative
         self.held: dict[int, Held] = {}
+        self.born = 0
 
     @rule(
         slot=SLOTS,
@@ -50,11 +52,12 @@ class Slots(RuleBasedStateMachine):
         output=st.lists(TOKENS, max_size=4),
     )
     def enter(self, slot: int, wanted: bool, prompt: list[int], output: list[int]) -> None:
-        self.held[slot] = Held(wanted, prompt, list(output), len(output))
+        self.born += 1
+        self.held[slot] = Held(f"r{self.born}", wanted, prompt, list(output), len(output))
         assert self.host.add(slot, params(weigh=True) if wanted else params(), prompt, output) is wanted
         for lists in self.on_host.values():
             if wanted:
-                lists.enter(slot, f"in {slot}")
+                lists.enter(slot, self.held[slot].name)
             else:
                 lists.decline(slot)
         self.host.flush()
@@ -132,7 +135,7 @@ class Slots(RuleBasedStateMachine):
 
     def check_lists(self, use: str, row: V1Row, slot: int, visible: list[int]) -> None:
         prompt = self.held[slot].prompt
-        assert row.params == f"in {slot}"
+        assert row.params == self.held[slot].name
         if use == "tokens":
             assert (row.prompt_ids, row.output_ids) == (prompt, visible)
         elif use == "length":
