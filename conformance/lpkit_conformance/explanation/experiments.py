@@ -48,11 +48,6 @@ class Experiment:
     alone: bool = False
 
 
-def _shows(case: Reproduction, key: str) -> bool:
-    """Return True if the first line that does otherwise than alone shows this sign."""
-    return bool(case.apart and advice.sign(key, case.apart.line))
-
-
 def _equal_and(case: Reproduction, request: str, *programs: Sequence[Op]) -> list[Reproduction]:
     """Return the same with equal arguments, and with these programs for one request; none if one is empty."""
     judged = case.judging(request, *programs)
@@ -114,10 +109,6 @@ def _evened(case: Reproduction) -> list[Reproduction]:
     return [replace(each, subject=subject) for each in case.doing(ops)]
 
 
-def _arrival(case: Reproduction) -> list[Arrive]:
-    return [op for op in case.ops if isinstance(op, Arrive) and op.request == case.request]
-
-
 def _others(case: Reproduction) -> list[Reproduction]:
     """Return the same with equal arguments, and for the only other request as it is and in another order."""
     others = [op.request for op in changes.users_at_once(case.ops) if op.request != case.request]
@@ -142,7 +133,9 @@ EXPERIMENTS: Final = (
     *(
         Experiment(
             cause=cause,
-            applies=partial(lambda key, case: case.style == "portable" and _shows(case, key), cause),
+            applies=partial(
+                lambda key, case: case.style == "portable" and case.apart and advice.sign(key, case.apart.line), cause
+            ),
             blames=lambda case: (case.apart.line, case.apart.source or case.apart.name) if case.apart else ("", ""),
             rules=True,
         )
@@ -325,8 +318,8 @@ EXPERIMENTS: Final = (
         applies=lambda case: not case.culprit and case.mixes and not case.hazards & CHANGES,
         change=lambda case: [
             first
-            for op in changes.users_at_once(case.ops) or _arrival(case) * bool(case.number)
-            for first in case.judging(op.request, changes.with_first(case.ops, op.request))
+            for name in [op.request for op in changes.users_at_once(case.ops)] or [case.request] * bool(case.number)
+            for first in case.judging(name, changes.with_first(case.ops, name))
         ],
         blames=lambda case: ("", case.number),
     ),

@@ -204,9 +204,16 @@ class Writes:
         for attribute in dict.fromkeys(re.findall(r"self\.(\w+)", text)):
             if not self._named.search(f".{attribute}"):
                 self._call(True, attribute)
+                if helpers := [name for name, lines in self._functions() if any(map(self._stores.search, lines))]:
+                    self._named = re.compile(rf"{self._named.pattern}|\.({'|'.join(helpers)})\(")
                 if line := self._passed(self._entered):
                     return line
         return None
+
+    def _functions(self) -> Iterator[tuple[str, list[str]]]:
+        """Yield name and lines of the functions of the file of the former write."""
+        nodes = ast.walk(syntax_of(self._former.code.co_filename)) if self._former else ()
+        return ((node.name, ast.unparse(node).splitlines()) for node in nodes if isinstance(node, ast.FunctionDef))
 
     def _passed(self, entered: list[Line]) -> Line | None:
         naming = [line for line in entered if self._named.search(line.text)]
