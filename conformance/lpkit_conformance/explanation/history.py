@@ -196,7 +196,7 @@ class StateHistory:
         always = self._counter() or self._used_before(here)
         if always or proven:
             return always
-        return self._added_again() or self._taken_back() or self._of_another(here) or self._early()
+        return self._added_again() or self._taken_back() or self._of_another(here) or self._early() or self._again()
 
     def _added_again(self) -> Reason | None:
         """Return the reason if the request comes back, and the entry is made anew."""
@@ -242,6 +242,12 @@ class StateHistory:
             return None
         return self._reason("early", last.lines[0], line=last.lines[0].number, step=last.step)
 
+    def _again(self) -> Reason | None:
+        """Return the reason if ``apply`` changed the entry in a step in which the request had no new token."""
+        changes = [change for change in self._since if change.method == "apply"]
+        again = [c for c in changes[1:] if self.outputs.get(c.step, -1) == self.outputs.get(c.step - 1)]
+        return self._reason("again", None, line=again[0].lines[0].number, step=again[0].step) if again else None
+
     def _two(self, here: int) -> Reason | None:
         """Return the reason if the entry and one of another row are the same object, which has changed since."""
         for keys, (step, line) in self.shared.items():
@@ -283,15 +289,14 @@ class StateHistory:
     def _counter(self) -> Reason | None:
         """Return the reason if each call of a method adds the same to a number."""
         reported = [change for change in self._since if change.method != "apply"]
-        changes = [change for change in reported if change.path == reported[-1].path]
-        lines = {(change.lines[0], change.method) for change in changes[1:]}
-        if len(lines) != 1 or all(change.step in self.entered for change in changes[1:]):
+        changes = [c for c in reported if c.path == reported[-1].path and c.step not in self.entered]
+        if len({(change.lines[0], change.method) for change in changes}) != 1:
             return None
         numbers = [number for numbers in self.calls.values() for number in numbers if number >= changes[0].number]
         if [change.number for change in changes] != sorted(numbers):
             return None
         with contextlib.suppress(TypeError, ValueError):
-            values = [float(change.value or "") for change in changes[1:]]
+            values = [float(change.value or "") for change in changes]
             gaps = {later - earlier for earlier, later in pairwise(values)}
             line = changes[-1].lines[0]
             if len(gaps) <= 1 and 0 not in gaps and re.search("[-+]", line.text):

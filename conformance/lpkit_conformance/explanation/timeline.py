@@ -133,21 +133,15 @@ def _step(number: int, op: Op, events: Sequence[Op]) -> dict[str, Any]:
 
 def _rows(frame: Frame) -> list[dict[str, Any]]:
     return [
-        {
-            "position": position,
-            "request": request,
-            "tokens": frame.tokens.get(request, 0),
-            "prefill": request in frame.prefills,
-        }
-        for position, request in sorted(frame.positions.items())
+        {"position": at, "request": name, "tokens": frame.tokens.get(name, 0), "prefill": name in frame.prefills}
+        for at, name in sorted(frame.positions.items())
     ]
 
 
 def _position_of(by_step: Mapping[int, Frame], culprit: tuple[int, str]) -> int | None:
     frame = by_step.get(culprit[0])
-    if frame is None:
-        return None
-    return next((position for position, request in frame.positions.items() if request == culprit[1]), None)
+    held = frame.positions.items() if frame else ()
+    return next((position for position, request in held if request == culprit[1]), None)
 
 
 def _short(text: str) -> str:
