@@ -125,7 +125,7 @@ def changed_by(place: str) -> str:
     file, _, number = place.rpartition(":")
     text = linecache.getline(file, int(number or 0))
     calls = re.search(r"\b([\w.]+)(?:\[[^]]*\])?\.(?:\w+_|append|extend|insert|pop|remove|clear|sort|reverse)\(", text)
-    calls = re.search(r"\bnext\(([\w.]+)\)", text) or calls
+    calls = re.search(r"\b(?:next\(|del )([\w.]+)[\[)]", text) or calls
     return calls[1] if calls else set_by(place)
 
 
