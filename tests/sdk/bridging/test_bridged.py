@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from types import SimpleNamespace
 from typing import Any
 
 import lpkit
@@ -130,7 +129,7 @@ class TestTheClass:
             caplog.clear()
             V2Host(Fresh)
             assert not caplog.records
-            Drafting(SimpleNamespace(**vars(config()), speculative_config=object()), states)
+            Drafting(config(speculative=True), states)
         (text,) = [record.getMessage() for record in caplog.records]
         for needed in ("Drafting", "before the temperature", "must not be read", "order of rows", "every draft"):
             assert needed in text

@@ -22,11 +22,12 @@ A_FEW_FRAMES = 512
 SWAP, ONE_WAY = MoveDirectionality.SWAP, MoveDirectionality.UNIDIRECTIONAL
 
 
-def config(max_num_seqs: int = 8, vocab_size: int = VOCAB) -> Any:
-    """The two things that the SDK reads from a ``VllmConfig``."""
+def config(max_num_seqs: int = 8, vocab_size: int = VOCAB, speculative: bool = False) -> Any:
+    """What the SDK reads from a ``VllmConfig``."""
     return SimpleNamespace(
         scheduler_config=SimpleNamespace(max_num_seqs=max_num_seqs, async_scheduling=False),
         model_config=SimpleNamespace(get_vocab_size=lambda: vocab_size),
+        speculative_config=SimpleNamespace() if speculative else None,
     )
 
 
@@ -85,7 +86,14 @@ class Uva:
 class V2Host:
     """Calls a processor as the V2 runner does. Slots are chosen by the test; rows in any order."""
 
-    def __init__(self, cls: type, max_num_reqs: int = 8, vocab_size: int = VOCAB, max_model_len: int = 96) -> None:
+    def __init__(
+        self,
+        cls: type,
+        max_num_reqs: int = 8,
+        vocab_size: int = VOCAB,
+        max_model_len: int = 96,
+        speculative: bool = False,
+    ) -> None:
         self.tokens = SimpleNamespace(gpu=torch.full((max_num_reqs, max_model_len), 3, dtype=torch.int32))
         self.total = SimpleNamespace(gpu=torch.zeros(max_num_reqs, dtype=torch.int32))
         self.prompt, self.prefill = Uva(max_num_reqs), Uva(max_num_reqs)
@@ -98,7 +106,7 @@ class V2Host:
             prefill_len=self.prefill,
             total_len=self.total,
         )
-        self.processor = cls(config(max_num_reqs, vocab_size), self.states)
+        self.processor = cls(config(max_num_reqs, vocab_size, speculative), self.states)
         self.flushed = True
 
     def add(self, slot: int, sampling: SamplingParams, prompt: Sequence[int], output: Sequence[int] = ()) -> bool:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import lpkit
 import torch
+from lpkit.sampling_params import SamplingParams
 
 
 class Add(lpkit.LogitsProcessor):
@@ -119,3 +121,13 @@ def weighed(logits: torch.Tensor, prompt: list[int], output: list[int]) -> torch
     for token in {*prompt, *output}:
         result[token] = logits[token] - (2 if token in output else 1)
     return result
+
+
+class Calls(lpkit.AdapterLogitsProcessor):
+    """Weigh by a callable for each request, in place, which adds the request's number, too."""
+
+    Params = Add.Params
+
+    def new_req_logits_processor(self, params: SamplingParams) -> Callable[..., torch.Tensor] | None:
+        own = self.params(params)
+        return own and (lambda prompt, output, logits: logits.copy_(weighed(logits, prompt, output) + own.add))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import torch
 from hypothesis import strategies as st
@@ -12,7 +13,7 @@ from lpkit.history.on_host import HostHistories, V1Row
 from lpkit.history.rows import HISTORY_USES
 from machines import STEADY
 from sdk_hosts import VOCAB, V2Host, logits_of, params
-from sdk_plugins import Weigh, weighed
+from sdk_plugins import Calls, Weigh, weighed
 
 SLOTS = st.integers(0, 3)
 TOKENS = st.integers(0, VOCAB - 1)
@@ -39,8 +40,8 @@ class Slots(RuleBasedStateMachine):
 
     @initialize(speculative=st.booleans())
     def start(self, speculative: bool) -> None:
-        self.host = V2Host(Weigh, max_num_reqs=4, max_model_len=LONGEST)
-        self.on_host = {use: HostHistories(self.host.states, use, speculative) for use in HISTORY_USES}
+        self.hosts = [V2Host(cls, 4, max_model_len=LONGEST, speculative=speculative) for cls in (Weigh, Calls)]
+        self.on_host = {use: HostHistories(self.hosts[0].states, use, speculative) for use in HISTORY_USES}
         self.speculative = speculative
         self.held: dict[int, Held] = {}
         self.born = 0
@@ -54,13 +55,15 @@ class Slots(RuleBasedStateMachine):
     def enter(self, slot: int, wanted: bool, prompt: list[int], output: list[int]) -> None:
         self.born += 1
         self.held[slot] = Held(f"r{self.born}", wanted, prompt, list(output), len(output))
-        assert self.host.add(slot, params(weigh=True) if wanted else params(), prompt, output) is wanted
+        asked = params(weigh=True, add=self.born) if wanted else params()
+        assert {host.add(slot, asked, prompt, output) for host in self.hosts} == {wanted}
         for lists in self.on_host.values():
             if wanted:
                 lists.enter(slot, self.held[slot].name)
             else:
                 lists.decline(slot)
-        self.host.flush()
+        for host in self.hosts:
+            host.flush()
 
     @precondition(lambda self: self.held)
     @rule(data=st.data(), tokens=st.lists(TOKENS, min_size=1, max_size=3))
@@ -68,8 +71,8 @@ class Slots(RuleBasedStateMachine):
         slot = data.draw(st.sampled_from(sorted(self.held)))
         if len(self.held[slot].prompt + self.held[slot].output) + len(tokens) + 3 <= LONGEST:
             self.held[slot].output += tokens
-            for token in tokens:
-                self.host.commit(slot, token)
+            for host, token in product(self.hosts, tokens):
+                host.commit(slot, token)
 
     @precondition(lambda self: any(not held.prefilling for held in self.held.values()))
     @rule(data=st.data())
@@ -78,7 +81,8 @@ class Slots(RuleBasedStateMachine):
         held = self.held[slot]
         count = data.draw(st.integers(1, len(held.output) - held.resumed))
         del held.output[-count:]
-        self.host.total.gpu[slot] -= count
+        for host in self.hosts:
+            host.total.gpu[slot] -= count
         self.step(data, [slot])  # the engine computes logits before it samples again
 
     @precondition(lambda self: self.held)
@@ -111,23 +115,24 @@ class Slots(RuleBasedStateMachine):
         seen: dict[int, int] | None = None,
     ) -> None:
         drafts, seen = drafts or {}, seen or {}
-        context = self.host.context(order, drafts, seen, slack, padding)
-        logits = logits_of(context.pos.shape[0])
-        edited = self.host.apply(logits.clone(), context)
+        contexts = [host.context(order, drafts, seen, slack, padding) for host in self.hosts]
+        logits = logits_of(len(contexts[0].pos))
+        edited = [host.apply(logits.clone(), context) for host, context in zip(self.hosts, contexts, strict=True)]
         with torch.inference_mode():
-            listed = {use: dict(zip(*lists.rows(context), strict=True)) for use, lists in self.on_host.items()}
+            listed = {use: dict(zip(*lists.rows(contexts[0]), strict=True)) for use, lists in self.on_host.items()}
         row = 0
         for slot in order:
             held = self.held[slot]
             complete = seen.get(slot, LONGEST) >= len(held.prompt + held.output)
             for count in range(len(drafts.get(slot, ())) + 1):
                 visible = held.output + drafts.get(slot, [])[:count]
-                expected = logits[row]
-                if held.wanted and complete:
-                    expected = weighed(expected, held.prompt, [token for token in visible if token >= 0])
-                assert torch.equal(edited[row], expected)
+                own = held.wanted and complete
+                expected = weighed(logits[row], held.prompt, [token for token in visible if token >= 0])
+                assert torch.equal(edited[0][row], expected if own else logits[row])
+                by_call = expected + float(held.name[1:]) if own and -1 not in visible else logits[row]
+                assert torch.equal(edited[1][row], by_call)
                 for use in HISTORY_USES:
-                    shown = held.wanted and complete and (use != "tokens" or -1 not in visible)
+                    shown = own and (use != "tokens" or -1 not in visible)
                     assert (row in listed[use]) is shown
                     if shown:
                         self.check_lists(use, listed[use][row], slot, visible)

@@ -9,22 +9,22 @@ from lpkit.runtime import Request
 from lpkit.v1 import BatchUpdate
 from machines import STEADY, V1Traffic
 from sdk_hosts import VOCAB, V1Host, logits_of
-from sdk_plugins import Add, Weigh, weighed
+from sdk_plugins import Add, Calls, Weigh, weighed
 
 TOKENS = st.integers(0, VOCAB - 1)
 PLACEHOLDER = -1
 
 
 class Batches(V1Traffic):
-    """One processor has a value per request, the other reads token ids."""
+    """Processors with a value per request, with token ids, and with both in a callable per request."""
 
     def begin(self, size: int) -> None:
-        self.add, self.weigh = V1Host(Add, size), V1Host(Weigh, size)
+        self.hosts = self.add, self.weigh, self.calls = [V1Host(cls, size) for cls in (Add, Weigh, Calls)]
 
     def follow(self, update: BatchUpdate) -> None:
         with torch.inference_mode():
-            self.add.processor.update_state(update)
-            self.weigh.processor.update_state(update)
+            for host in self.hosts:
+                host.processor.update_state(update)
 
     @precondition(lambda self: len(self.batch))
     @rule(data=st.data(), tokens=st.lists(TOKENS, min_size=1, max_size=3), waits=st.booleans())
@@ -45,13 +45,14 @@ class Batches(V1Traffic):
         logits = logits_of(len(self.batch))
         for row, result in enumerate(self.add.apply(logits.clone())):
             assert torch.equal(result, logits[row] + self.argument(row, "add"))
-        for row, result in enumerate(self.weigh.apply(logits.clone())):
+        edited = self.weigh.apply(logits.clone()), self.calls.apply(logits.clone())
+        for row, results in enumerate(zip(*edited, strict=True)):
             request = self.batch.requests[row]
             waits = PLACEHOLDER in request.output_token_ids
-            expected = logits[row]
-            if self.argument(row, "weigh") and not waits:
-                expected = weighed(expected, request.prompt_token_ids or [], request.output_token_ids)
-            assert torch.equal(result, expected)
+            expected = weighed(logits[row], request.prompt_token_ids or [], request.output_token_ids)
+            add = self.argument(row, "add")
+            assert torch.equal(results[0], expected if self.argument(row, "weigh") and not waits else logits[row])
+            assert torch.equal(results[1], expected + add if add and not waits else logits[row])
 
     def argument(self, row: int, name: str) -> float:
         request: Request = self.batch.requests[row]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import random
 from collections.abc import Callable
 from typing import Any
 
@@ -36,13 +35,6 @@ class Penalty(lpkit.AdapterLogitsProcessor):
             return logits
 
         return penalize
-
-
-def penalized(row: torch.Tensor, output: list[int], cost: float) -> torch.Tensor:
-    result = row.clone()
-    for token in output:
-        result[token] -= cost
-    return result
 
 
 def adapter(call: Any, **attributes: Any) -> type:
@@ -166,35 +158,6 @@ class TestRows:
 
         assert (run(adapter(fresh), [1], [1]) == 7).all()
 
-    def test_others_keep_their_rows_and_a_declined_request_costs_nothing(self) -> None:
-        host = V1Host(Penalty)
-        host.update(3, added=[(0, params(), [1], [2]), (1, params(cost=1.0), [1], [2, 2]), (2, params(), [1], [2])])
-        logits = logits_of(3)
-        before = logits.clone()
-        result = host.apply(logits)
-        assert torch.equal(result[0::2], before[0::2])
-        assert torch.equal(result[1], penalized(before[1], [2, 2], 1.0))
-
-    def test_outputs_are_live_on_v1(self) -> None:
-        host = V1Host(Penalty)
-        output: list[int] = []
-        host.update(1, added=[(0, params(cost=1.0), [1], output)])
-        for token in (3, 4, 3):
-            logits = logits_of(1)
-            assert torch.equal(host.apply(logits.clone())[0], penalized(logits[0], output, 1.0))
-            output.append(token)
-            host.quiet()
-
-    def test_outputs_are_live_on_v2(self) -> None:
-        host = V2Host(Penalty)
-        host.add(2, params(cost=1.0), [1])
-        output: list[int] = []
-        for token in (3, 4, 3):
-            logits = logits_of(1)
-            assert torch.equal(host.apply(logits.clone(), host.context([2]))[0], penalized(logits[0], output, 1.0))
-            host.commit(2, token)
-            output.append(token)
-
     def test_on_v2_a_step_fetches_the_tokens_that_are_new_and_no_others(self, monkeypatch: pytest.MonkeyPatch) -> None:
         fetched: list[int] = []
         copy = HostHistories._copy
@@ -213,20 +176,6 @@ class TestRows:
             host.commit(1, token)
         assert fetched == [35, 2, 2]
 
-    def test_every_request_has_a_callable_of_its_own_through_moves_and_replacement(self) -> None:
-        rng = random.Random(5)
-        host = V1Host(Penalty, max_num_seqs=4)
-        batch: list[tuple[float, list[int]]] = []
-        for step in range(100):
-            row = rng.randrange(min(len(batch) + 1, 4))
-            request = (float(step), [step % VOCAB])
-            batch[row : row + 1] = [request]
-            host.update(len(batch), added=[(row, params(cost=request[0]), [1], request[1])])
-            logits = logits_of(len(batch))
-            result = host.apply(logits.clone())
-            for got, before, (cost, output) in zip(result, logits, batch, strict=True):
-                assert torch.equal(got, penalized(before, output, cost))
-
     def test_callables_of_requests_that_left_are_dropped(self) -> None:
         host = V1Host(Penalty)
         host.update(2, added=[(i, params(cost=1.0), [1], []) for i in range(2)])
@@ -236,26 +185,6 @@ class TestRows:
         on_two.add(0, params(cost=1.0), [1])
         on_two.add(0, params(), [1])
         assert not on_two.processor._calls
-
-    def test_drafts_of_others_do_not_edit_an_own_row_twice(self) -> None:
-        """With drafts the SDK may list an own row twice, which an edit in place must not notice."""
-        host = V2Host(Penalty)
-        host.add(0, params(), [1])
-        host.add(1, params(cost=1.0), [1], [4])
-        context = host.context([0, 1], drafts={0: [5, 6, 7], 1: [8]})
-        logits = logits_of(6)
-        result = host.apply(logits.clone(), context)
-        assert torch.equal(result[:4], logits[:4])
-        assert torch.equal(result[4], penalized(logits[4], [4], 1.0))
-        assert torch.equal(result[5], penalized(logits[5], [4, 8], 1.0))
-
-    def test_rows_with_unrepaired_placeholders_are_left_out(self) -> None:
-        host = V1Host(Penalty)
-        host.update(2, added=[(0, params(cost=1.0), [1], [4, -1]), (1, params(cost=1.0), [1], [4])])
-        logits = logits_of(2)
-        result = host.apply(logits.clone())
-        assert torch.equal(result[0], logits[0])
-        assert torch.equal(result[1], penalized(logits[1], [4], 1.0))
 
 
 def test_params_are_parsed_for_the_author_and_validated_for_the_engine() -> None:
