@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.explanation.experiments import EXPERIMENTS, RETURNS, Experiment
-from lpkit_conformance.explanation.findings import made_anew, readers_of
+from lpkit_conformance.explanation.findings import declaration, made_anew, readers_of
 from lpkit_conformance.explanation.hazards import CHANGES
 from lpkit_conformance.explanation.history import with_history
 from lpkit_conformance.explanation.instances import in_its_place
@@ -25,6 +25,8 @@ def blamed(case: Reproduction, passes: Callable[[Reproduction], bool]) -> Findin
     proven = next((experiment for experiment in EXPERIMENTS if _proven(experiment, case, passes)), None)
     finding, culprit, readers, cls = case.finding, case.culprit, readers_of(case.subject), case.subject.plugin.cls
     line, state = proven.blames(case) if proven else ("", "")
+    if proven and proven.cause == "used":
+        line = declaration(cls, state.removeprefix("self.")) or line  # where the default stands
     apart, causes = case.apart, list[str]()
     if proven and proven.rules and proven.cause and line:
         culprit, apart = None if state else culprit, None
