@@ -139,5 +139,31 @@ class Fills(OwnProcess):
         return torch.where((logits > self.factor[rows].unsqueeze(1)) | (logits != logits), -math.inf, logits)
 
 
-OWN_PROCESSES: dict[str, type[OwnProcess]] = {cls.__name__: cls for cls in (MinP, Cools, Squeezes, Fills)}
+class Stays(OwnProcess):
+    """A limit that a NaN does not pass, a bound that is NaN, and a mask per row."""
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        top, share = logits.amax((-1,), keepdim=True), self.share[rows].unsqueeze(1)
+        floor = torch.where(top > 1.0, top - share, -share).where(share > 0.3, (0.5 - share).log())
+        lower = logits.clamp(min=(0.4 - self.share[rows]).log().unsqueeze(1)).where(share > 0.6, logits)
+        return lower.masked_fill(lower < floor, -math.inf)
+
+
+class MasksRows(OwnProcess):
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        return logits.masked_fill_((self.factor[rows] > 1.2).unsqueeze(1), -math.inf)
+
+
+class Limits(OwnProcess):
+    """Spans with a NaN keep it, although the limit is a number."""
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        top = logits.amax(-1, keepdim=True)
+        floor = torch.where(top > 1.0, top - 1.0, self.share[rows].unsqueeze(1))
+        return logits.masked_fill_(logits < floor, -math.inf)
+
+
+OWN_PROCESSES: dict[str, type[OwnProcess]] = {
+    cls.__name__: cls for cls in (MinP, Cools, Squeezes, Fills, Stays, MasksRows, Limits)
+}
 PROCESS_CASE: dict[str, Any] = {"extra_args": {"share": 0.2}}

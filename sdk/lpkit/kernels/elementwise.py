@@ -28,8 +28,14 @@ _CALCULATIONS: dict[str, tuple[Callable[..., Any], str]] = {
     "abs": (operator.abs, "tl.abs({})"),
     "maximum": (torch.maximum, "tl.maximum({}, {}, tl.PropagateNan.ALL)"),
     "minimum": (torch.minimum, "tl.minimum({}, {}, tl.PropagateNan.ALL)"),
-    "at_least": (lambda values, least: values.clamp(min=least), "tl.where({0} < {1}, {1}, {0})"),
-    "at_most": (lambda values, most: values.clamp(max=most), "tl.where({0} > {1}, {1}, {0})"),
+    "at_least": (
+        lambda values, least: values.clamp(min=least),
+        "tl.where({1} != {1}, {1}, tl.where({0} < {1}, {1}, {0}))",
+    ),
+    "at_most": (
+        lambda values, most: values.clamp(max=most),
+        "tl.where({1} != {1}, {1}, tl.where({0} > {1}, {1}, {0}))",
+    ),
 }
 _SIGNS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=", "and_": "&", "or_": "|"}
 OPERATIONS = {
@@ -43,6 +49,10 @@ OPERATIONS = {
     "gather": (torch.gather, ""),
 }
 """Of each operation what torch does, and its text in Triton."""
+
+OF_LISTS = frozenset({"earlier", "gather", "later"})
+ALIKE = OF_LISTS | {"unsqueeze"}
+"""Operations that change no values, and those of them that choose among a row's values."""
 
 OF_COLUMNS: dict[str, Callable[..., Any]] = {
     name: getattr(torch.Tensor, name)
@@ -180,14 +190,15 @@ class _Values:
         compute, text = OPERATIONS[kind]
         made = compute(*(value for value, _ in given))
         _need(made.shape in _SHAPES and made.dtype in _TYPES, f"it computes {kind} of others")
-        if not text:
+        if kind in ALIKE:
             return made, given[0][1]
         chosen = [given.pop(1)[1]] if kind in ("where", "masked_fill") else []
         (one, _), (other, name) = given[0], given[-1]
         exact = kind != "div" or name != "" or abs(math.frexp(other)[0]) == 0.5
         _need(exact, "it divides by a number, and a GPU would multiply by its rounded inverse")
         _need(made.dtype != torch.bool or kind not in _CALCULATIONS, "it calculates with truth values")
-        common = torch.result_type(one, other) if made.dtype == torch.bool else made.dtype
+        compares = made.dtype == torch.bool and not chosen
+        common = torch.result_type(one, other) if compares else made.dtype
         first, *others = (self._cast(item, common) for item in given)
         return made, self._named(text.format(first, *chosen, *others))
 
@@ -197,6 +208,7 @@ class _Values:
         if isinstance(made, torch.Tensor):
             return name if made.dtype == dtype else self._named(f"{name}.to({_TYPES[dtype]})")
         known = type(made) in (int, float) and not math.isnan(made) and dtype != torch.bool
+        known = known and (made != 0 or math.copysign(1, made) > 0)  # some Tritons make 0.0 of -0.0
         _need(known, f"it computes with {made!r}")
         number = torch.full((), made, dtype=dtype).item()
         text = f'float("{number}")' if dtype == torch.float32 else str(number)
@@ -219,16 +231,16 @@ class _Whole(_Values):
         masks = form[:2] == ("masked_fill", ("logits",))
         if masks and form[2][:2] == ("lt", ("logits",)) and form[3] == -math.inf:
             limit, name = self._value(form[2][2])
-            if self.reads_top and limit.shape == _COLUMN and limit.dtype == torch.float32:
+            if _passes_nan(form[2][2]) and limit.shape == _COLUMN and limit.dtype == torch.float32:
                 self.lines = [*self._made(), f"mask_spans(start, begin, end, tops, first, last, {name})"]
                 return
         made, name = self._value(form)
         _need(made.shape == _LIST and made.dtype == torch.float32, "it returns no logits")
-        changed = "tl.full((BLOCK,), 1, tl.int1)"
+        every, changed = "tl.full((BLOCK,), 1, tl.int1)", ""
         if masks:  # of most tiles perhaps nothing
-            changed += f" & {self._value(form[2])[1]}"
+            changed = f"tl.where({self._value(form[2])[1]}, {every}, tl.full((BLOCK,), 0, tl.int1))"
         read = "seen = tile(start, offset, begin, end, 0.0, BLOCK)"
-        loop = [read, *self._made(), f"changed = {changed}", "if anything(changed):" if masks else "if True:"]
+        loop = [read, *self._made(), f"changed = {changed or every}", "if anything(changed):" if masks else "if True:"]
         loop.append(f"    write(start, offset, begin, end, {name}, changed, BLOCK)")
         self.lines = ["for offset in range(first, last, BLOCK):", *(f"    {line}" for line in loop)]
 
@@ -238,14 +250,24 @@ class _Whole(_Values):
         if kind == "amax":
             self.reads_top = True
             return torch.empty(_COLUMN if parts[0] else _ROW, device="meta"), "top"
-        if kind != "a column":
-            _need(kind in OPERATIONS, f"it computes `{kind}`, which takes a kernel of its own")
+        if kind not in ("a column", "a tensor"):
+            _need(kind not in _HISTORY, "its process reads lengths or tokens")
+            of_rows = kind in OPERATIONS and kind not in OF_LISTS
+            _need(of_rows, f"it computes `{kind}`, which takes a kernel of its own")
             return None
         dtype, (ndim, unsqueezed), number = parts
-        _need(ndim == 1 and dtype in _TYPES, "it reads lists, or columns of other types")
+        _need(kind == "a column" and ndim == 1 and dtype in _TYPES, "it reads lists, tensors or other types")
         name = f"v{number}"
         name = self._named(f"{name} != 0") if dtype == torch.bool else name
         return torch.empty(_COLUMN if unsqueezed else _ROW, dtype=dtype, device="meta"), name
+
+
+def _passes_nan(form: Any) -> bool:
+    """Return True for what is NaN in each row whose highest logit is NaN."""
+    if not isinstance(form, tuple):
+        return False
+    passes = form[0] in ("add", "sub", "mul", "div", "maximum", "minimum", "unsqueeze")
+    return form[0] == "amax" or (passes and any(map(_passes_nan, form[1:])))
 
 
 class _Write(_Values):

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from lpkit.kernels.elementwise import OF_COLUMNS, OPERATIONS, NotRecordableError, own_edit, own_process
+from lpkit.kernels.elementwise import OF_COLUMNS, OF_LISTS, OPERATIONS, NotRecordableError, own_edit, own_process
 
 BY_SLOT = {
     "dynamic_temperature_": torch.float32,
@@ -247,12 +247,15 @@ class Recorder(StandIn):
         return self.record("scatter_add_", *given)
 
     def __getattr__(self, name: str) -> Any:
-        if name in _IN_PLACE:
-            return lambda *given: self.record("return", Computed(name[:-1], self, *given))
-        return super().__getattr__(name)
+        return partial(self._change, name[:-1]) if name in _IN_PLACE else super().__getattr__(name)
 
-    def amax(self, dim: int, keepdim: bool = False) -> Computed:
-        if dim not in (1, -1):
+    def _change(self, name: str, *given: Any, **options: Any) -> Recorder:
+        if options:
+            raise NotRecordableError(f"it gives options to {name}_")
+        return self.record("return", Computed(name, self, *given))
+
+    def amax(self, dim: int | tuple[int, ...], keepdim: bool = False) -> Computed:
+        if dim not in (1, -1, (1,), (-1,)):
             raise NotRecordableError("it compares logits of different rows")
         return Computed("amax", keepdim)
 
@@ -288,6 +291,8 @@ class Recorder(StandIn):
         if not sparse and [name for name, *_ in self.made] == ["return"]:
             form, found = form_of(self._hoisted(self.made[0][1], {}), numbered=True)
             return [(OWN_PROCESS, (own_process(form, found), *found))], None
+        if len(self.made) > 1 and any(name == "return" for name, *_ in self.made):
+            raise NotRecordableError("it edits the logits more than once")
         calls = []
         for name, *values in self._hoisted(tuple(self.made), {}, everything=True):
             known = name in BY_SLOT and {*map(type, values)} <= {OfSlots, Derived, type(None)}
@@ -304,10 +309,11 @@ class Recorder(StandIn):
         if not isinstance(value, Computed):
             return value
         if id(value) not in done:
-            name, *parts = (self._hoisted(item, done, everything) for item in value.form)
+            name, whole = value.form[0], everything or value.form[0] in OF_COLUMNS
+            parts = [self._hoisted(item, done, whole) for item in value.form[1:]]
             columns = [item for item in parts if isinstance(item, StandIn)]
             wanted = everything or any(type(item) is Derived for item in columns)
-            wanted = name in OF_COLUMNS or (wanted and name in OPERATIONS)
+            wanted = name in OF_COLUMNS or (wanted and name in OPERATIONS and name not in OF_LISTS)
             if wanted and all(type(item) in (OfSlots, Derived) and item.dims[0] == 1 for item in columns):
                 self.derived.append(Derived(name, parts))
                 done[id(value)] = self.derived[-1]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dis
 import inspect
+import logging
 from collections.abc import Iterator, Sequence
 from functools import cache, cached_property
 from itertools import pairwise, product
@@ -26,8 +27,20 @@ from lpkit.history.phrases import PhrasesColumn
 from lpkit.kernels.elementwise import OF_COLUMNS, NotRecordableError
 from lpkit.kernels.fused import shapes
 from lpkit.kernels.launching import LaunchPlan, place, recorded
-from lpkit.kernels.recording import Computed, Derived, OfSlots, Recorder, Shared, SlotHistories, StandInRows, memory_of
+from lpkit.kernels.recording import (
+    OWN_PROCESS,
+    Computed,
+    Derived,
+    OfSlots,
+    Recorder,
+    Shared,
+    SlotHistories,
+    StandInRows,
+    memory_of,
+)
 from lpkit.portable.rules import rules
+
+logger = logging.getLogger("lpkit")
 
 _MODULES = frozenset({"lpkit", "lpkit.kernels", "lpkit.rng", "lpkit.sequences", "math", "torch"})
 _OF_TORCH = OF_COLUMNS.keys() | {"abs", "amax", "clamp", "inf", "maximum", "minimum", "where"}
@@ -69,7 +82,7 @@ class BySlot:
         self._calls: list[tuple[str, tuple[Any, ...]]] = []
         self._derived: list[Derived] = []
         self._pairs: int | None = None
-        self.reads_texts = False
+        self.reads_texts = self._all_used = False
         self._read: list[tuple[Any, str]] = []  # columns, and what of them the step depends on
         self._found: list[Any] = []  # what that was when the step was recorded
         self._plans: dict[Any, LaunchPlan] = {}
@@ -83,16 +96,18 @@ class BySlot:
         self._sizes = (0, 0)
 
     def rehearse(self, on_v2: bool) -> None:
-        """Run the step's kernels on rows of nobody, which compiles them: no request waits."""
-        examples_of = self._kernels.get("examples")
-        if not self.recorded or (self.reads_texts and examples_of is None):
-            return
-        own = self._admission.own.all
+        """Run the step's kernels on rows of nobody, which compiles them: no request waits. First as if each column was
+        used."""
+        own, examples_of = self._admission.own.all, self._kernels.get("examples")
         slots = torch.full((3,), own.shape[0] - 1, device=own.device)
         examples = (None,) if examples_of is None else examples_of(own.device, on_v2)
-        with torch.inference_mode():
-            for logits, texts in product(shapes(own.device, self._processor.vocab_size), examples):
-                self._launch(logits, slots, texts)
+        for self._all_used in (True, False):
+            self._version, self._read = -1, []
+            if not self.recorded or (self.reads_texts and examples_of is None):
+                continue
+            with torch.inference_mode():
+                for logits, texts in product(shapes(own.device, self._processor.vocab_size), examples):
+                    self._launch(logits, slots, texts)
 
     @property
     def recorded(self) -> bool:
@@ -142,8 +157,13 @@ class BySlot:
             return True
         if not self._kernels["suits"](logits):
             return False
-        with recorded() as launches:
-            self._launch(logits, slots, texts)
+        try:
+            with recorded() as launches:
+                self._launch(logits, slots, texts)
+        except Exception as error:  # of a compiler: the first launch that writes is not reached
+            logger.exception("%s: its kernel could not be launched", self._owner.__qualname__)
+            self._calls, self.reason = [], f"its kernel could not be launched ({error})"
+            return False
         plan = LaunchPlan(launches, (logits, *self._others))
         while self._plans and (
             len(self._plans) >= MOST_PLANS or plan.bytes + sum(item.bytes for item in self._plans.values()) > MOST_BYTES
@@ -177,7 +197,7 @@ class BySlot:
                 entries = entries._replace(slots=made)
 
     def _record(self) -> list[tuple[str, tuple[Any, ...]]]:
-        recorder, sparse = Recorder(), self._owner._sparse
+        recorder, sparse, self._derived = Recorder(), self._owner._sparse, []
         rule, condition = self._owner._condition or (self._owner, ())
         step = rule.edit if sparse else rule.process
         rows = StandInRows(self._owner.history, self._admission.temperature.all)
@@ -185,12 +205,14 @@ class BySlot:
         self._read += [(self._admission.columns[name], "all") for name in condition]
         try:
             _check(step)
-            result = step(_Processor(self._processor, self._read), recorder, rows)
+            result = step(_Processor(self._processor, self._read, self._all_used), recorder, rows)
             if isinstance(result, Computed) and not sparse:
                 result = recorder.record("return", result)
             if not recorder.made or result is not (None if sparse else recorder):
                 raise NotRecordableError("it does not return the logits of a kernel")
             calls, found = recorder.calls(rules(), sparse)
+            if calls[0][0] == OWN_PROCESS and rule.history != "none":
+                raise NotRecordableError("it declares a history that it does not read")
         except Exception as error:  # anything that stand-ins cannot do: the step takes the general way
             known = isinstance(error, NotRecordableError)
             self.reason = str(error) if known else f"it does what cannot be recorded ({error})"
@@ -219,16 +241,17 @@ class _Processor:
     """Stands for the processor: it has columns, methods and cached tensors, and cannot be written to. What is read of
     them goes into a list."""
 
-    __slots__ = ("_processor", "_read")
+    __slots__ = ("_all_used", "_processor", "_read")
 
-    def __init__(self, processor: Any, read: list[tuple[Any, str]]) -> None:
+    def __init__(self, processor: Any, read: list[tuple[Any, str]], all_used: bool) -> None:
         self._processor = processor
         self._read = read
+        self._all_used = all_used
 
     def __getattr__(self, name: str) -> Any:
         columns = self._processor._admission.columns
         if name in columns:
-            return _Column(columns[name], self._read)
+            return _Column(columns[name], self._read, self._all_used)
         method = inspect.getattr_static(type(self._processor), name, None)
         if isinstance(method, cached_property) and isinstance(made := getattr(self._processor, name), torch.Tensor):
             self._read.append((self._processor, name))
@@ -242,15 +265,16 @@ class _Processor:
 class _Column:
     """Stands for a column."""
 
-    def __init__(self, column: Column, read: list[tuple[Any, str]]) -> None:
+    def __init__(self, column: Column, read: list[tuple[Any, str]], all_used: bool) -> None:
         self._column = column
         self._read = read
+        self._all_used = all_used
 
     def _of(self, name: str) -> Any:
         self._read.append((self._column, name))
         return getattr(self._column, name)
 
-    used = property(lambda self: self._of("used"))
+    used = property(lambda self: self._of("used") or self._all_used)
 
     def __getitem__(self, rows: StandInRows) -> OfSlots:
         if isinstance(self._column, TokenSetColumn | PhrasesColumn):

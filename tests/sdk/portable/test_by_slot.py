@@ -137,6 +137,41 @@ class Twice(Far):
         return logits.add_(logits.amax(-1, keepdim=True))
 
 
+class Gathers(Far):
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        return logits - logits.gather(1, self.ids[rows])
+
+
+class FillsTruths(Far):
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        far = self.far[rows].unsqueeze(1)
+        return logits.masked_fill_((logits > far).masked_fill(far > 1, 0), -math.inf)
+
+
+class ByLength(Far):
+    history = "length"
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        return logits * rows.output_len.unsqueeze(1)
+
+
+class DeclaresAHistory(Far):
+    history = "tokens"
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        return logits.mul_(self.far[rows].unsqueeze(1))
+
+
+class ScalesTheOther(Far):
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        return logits.add_(self.far[rows].unsqueeze(1), alpha=2)
+
+
+class Negative(Far):
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        return logits.masked_fill_(logits < 0, -0.0)
+
+
 class RowsAsLogits(Far):
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
         return logits.amax(-1, keepdim=True) + self.far[rows].unsqueeze(1)
@@ -390,7 +425,13 @@ def test_calls_of_kernels_with_columns_are_recorded(cls: type[lpkit.LogitsProces
         (Sorts, "it calls `sort` on a tensor"),
         (AcrossRows, "it compares logits of different rows"),
         (OfLogits, "it computes `exp`, which takes a kernel of its own"),
-        (Twice, "it calls return in a way that no kernel by slot knows"),
+        (Gathers, "it computes `gather`, which takes a kernel of its own"),
+        (FillsTruths, "it computes with 0"),
+        (ByLength, "its process reads lengths or tokens"),
+        (DeclaresAHistory, "it declares a history that it does not read"),
+        (ScalesTheOther, "it gives options to add_"),
+        (Negative, "it computes with -0.0"),
+        (Twice, "it edits the logits more than once"),
         (RowsAsLogits, "it returns no logits"),
         (Declines, "it does not return the logits of a kernel"),
         (OtherKernel, "it reads `device` of a tensor"),
@@ -448,6 +489,18 @@ def test_a_kernel_that_does_not_compile_leaves_the_step_to_its_python(
     monkeypatch.setattr(BySlot, "rehearse", refuse)
     assert made(Biases)._by_slot is None
     assert "Biases: its kernel could not be prepared" in caplog.text
+
+
+class OnlyIfUsed(Far):
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        return logits.mul_(self.far[rows].unsqueeze(1)) if self.far.used else logits
+
+
+def test_a_branch_of_a_column_that_nobody_uses_yet_is_compiled_at_construction(monkeypatch: pytest.MonkeyPatch) -> None:
+    launched: list[str] = []
+    monkeypatch.setattr(BySlot, "_launch", lambda self, *_: launched.extend(name for name, _ in self._calls))
+    assert not made(OnlyIfUsed)._by_slot.recorded
+    assert {*launched} == {"process_rows_"}
 
 
 def test_a_recorded_step_has_no_reason() -> None:

@@ -12,6 +12,7 @@ import lpkit
 import pytest
 import torch
 from lpkit.history.reading import SHORTEST
+from lpkit.portable.by_slot import BySlot
 from lpkit.rules.no_repeat_ngram import NoRepeatNgram
 from lpkit.runtime import make_config
 from lpkit.sampling_params import SamplingParams
@@ -92,6 +93,21 @@ def play_own(cls: type[lpkit.LogitsProcessor], runs: int = 3) -> None:
             output.append(5)
     step = pair[1]._by_slot
     assert step is not None and step._plans, step and step.reason
+
+
+def test_a_launch_that_fails_leaves_the_step_to_its_python(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with recording():
+        processor = OWN_PROCESSES["Cools"](make_config(max_num_seqs=4, vocab_size=VOCAB), CPU, False)
+
+    def refuse(*_: Any) -> None:
+        raise RuntimeError("no such instruction")
+
+    monkeypatch.setattr(BySlot, "_launch", refuse)
+    processor.update_state(lpkit.v1.BatchUpdate(1, [], [request(0, share=0.2)], []))
+    assert (processor.apply(torch.ones(1, VOCAB)) != 1).all()
+    assert "Cools: its kernel could not be launched" in caplog.text
 
 
 @pytest.mark.parametrize("name", [*OWN_EDITS, *OWN_PROCESSES])
