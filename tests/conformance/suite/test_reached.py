@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -111,7 +112,11 @@ def test_a_class_whose_lines_all_run_has_no_note_and_a_quick_run_looks_for_none(
 
 
 class EarlyReturns(History):
-    """Has branches for a batch without requests of its own, for unknown tokens, and for outputs that got shorter."""
+    """Has branches for no request of its own, a masked row, unknown tokens, shorter outputs, and a full cache."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.lengths: dict[int, int] = {}
 
     def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
         state = super().enter(params, prompt, outputs)
@@ -124,8 +129,12 @@ class EarlyReturns(History):
             weight, outputs, read = state
             if len(outputs) < read:
                 logits[row, 6] -= weight
-            state[2] = len(outputs)
+            state[2] = self.lengths[row] = len(outputs)
+            if len(self.lengths) > 64:
+                self.lengths.clear()
             if -1 in outputs:
+                continue
+            if logits[row, 5] == -math.inf:
                 continue
             logits[row, 5] -= weight
         return logits
