@@ -80,7 +80,7 @@ def columns_have_one_number(patch: pytest.MonkeyPatch) -> None:
 
 
 def values_stay(patch: pytest.MonkeyPatch) -> None:
-    """What is computed of columns is not computed again."""
+    """Keep what is computed of columns: it is not computed again."""
     patch.setattr(recording.Derived, "refresh", lambda self: None)
 
 

@@ -15,7 +15,6 @@ from typing import Any
 
 from lpkit_conformance.explanation.advice import CAUSES, FIXES
 from lpkit_conformance.instruments.author_lines import is_authors, syntax_of
-from lpkit_conformance.instruments.trails import set_by
 
 MISCALLED = r"(\w+)\(\) (?:takes|got multiple values|missing \d+ required)"
 """How Python says that a call has other arguments than the function."""
@@ -68,6 +67,8 @@ def read(kind: str, text: str, error: BaseException | None = None) -> tuple[str,
     if kind == "None" and values.endswith(" is None"):
         kind = "this None"
     if kind == "OverflowError" and error is not None:
+        from lpkit_conformance.instruments.trails import set_by  # loads torch
+
         stored = next((set_by(f"{frame.f_code.co_filename}:{at}") for frame, at in _author_frames(error)), "")
     causes = (
         "" if kind in ("prompt first", "OverflowError") else values,
