@@ -199,7 +199,7 @@ class LP205(LadderCheck):
         for first, second in ((0, 1), (0, None), (None, 1)):
             yield program(
                 f"arguments {first} and {second}",
-                [Arrive("a", first), Arrive("b", second), Step(), Swap(0, 1), Step(2), Swap(1, 0), Step()],
+                [Arrive("a", first), Step(2), Arrive("b", second), Step(), Swap(0, 1), Step(2), Swap(1, 0), Step()],
             )
 
 

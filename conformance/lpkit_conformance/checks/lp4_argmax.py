@@ -52,7 +52,7 @@ class LP401(ContractCheck):
     code, name, hosts = "LP401", "argmax-claim", (V1,)
     method = "is_argmax_invariant"
     prevented = "a processor of the sampling stage is given no greedy requests, so it may change the argmax."
-    requires = ("LP101", "LP301", "LP402", "LP104")
+    requires = ("LP101", "LP301", "LP402")
 
     def judge(self, subject: Subject, logits: torch.Tensor, again: stand.Apply) -> str | None:
         if not parts.drive(subject).invariant:

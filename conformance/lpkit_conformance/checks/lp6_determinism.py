@@ -16,6 +16,7 @@ from lpkit_conformance.checks.ladder import mixed_arrivals, observed, parted, pa
 from lpkit_conformance.checks.lazily import (
     Host,
     Subject,
+    calls,
     compare,
     culprit,
     findings,
@@ -87,13 +88,18 @@ class LP601(Check):
 
     def _compare(self, subject: Subject, which: str = "") -> None:
         ops: list[Op] = [*mixed_arrivals(5), Step(4), Finish("r1"), Step(2)]
+
+        def served(pause: float = 0.0) -> list[calls.Observation]:
+            with subject.as_imported():  # each rank is a process
+                return observed(subject, ops, pause)
+
         with process_settings.threads_started() as threads:
-            first = observed(subject, ops)
+            first = served()
         torch.manual_seed(random.randrange(2**31))
         # What a thread has done by the next step depends on the machine.
-        where = parted(first, observed(subject, ops, PAUSE if threads else 0.0))
+        where = parted(first, served(PAUSE if threads else 0.0))
         if where is not None:
-            name, line = parting_of(lambda: observed(subject, ops), lambda: observed(subject, ops))
+            name, line = parting_of(served, served)
             finding = Finding(
                 f"two instances give different logits for the same requests{which}",
                 {"row": str(where[1]), "step": str(where[0])},

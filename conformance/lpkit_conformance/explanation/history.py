@@ -299,7 +299,7 @@ class StateHistory:
             values = [float(change.value or "") for change in changes]
             gaps = {later - earlier for earlier, later in pairwise(values)}
             line = changes[-1].lines[0]
-            if len(gaps) <= 1 and 0 not in gaps and re.search("[-+]", line.text):
+            if len(gaps) <= 1 and 0 not in gaps and re.search(r"[\w)\]] ?[-+]", line.text):
                 return self._reason("counter", line, line=line.number, method=changes[-1].method)
         return None
 

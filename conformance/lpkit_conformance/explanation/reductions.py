@@ -6,7 +6,10 @@ import ast
 import re
 from functools import cache
 from types import FrameType
-from typing import Any, Final
+from typing import Final
+
+import numpy as np
+import torch
 
 from lpkit_conformance.explanation.exceptions import only_looks
 from lpkit_conformance.instruments.author_lines import syntax_of
@@ -22,20 +25,22 @@ LIBRARIES: Final = ("torch", "F", "np", "numpy", "functional")
 
 def over_rows(frame: FrameType, rows: int) -> str:
     """Return the call of a function's current statement that makes one value of all ``rows``; empty without one."""
-    for call, operand in _mixing(frame.f_code.co_filename, frame.f_lineno):
+    for call, *texts in _mixing(frame.f_code.co_filename, frame.f_lineno):
         try:
-            value: Any = eval(operand, frame.f_globals, frame.f_locals) if operand else None
+            value, index = (eval(text, frame.f_globals, frame.f_locals) if text else None for text in texts)
         except Exception:  # a name that the statement itself sets
-            value = None
+            value = index = None
+        flattened = getattr(index, "dtype", None) in (torch.bool, np.bool_) and getattr(index, "ndim", 0) > 1
         ndim = getattr(value, "ndim", 2)
-        if ndim > 1 or (value is not None and ndim == 1 and len(value) == rows):
+        if ndim > 1 or flattened or (value is not None and ndim == 1 and len(value) == rows):
             return call
     return ""
 
 
 @cache
-def _mixing(file: str, line: int) -> list[tuple[str, str]]:
-    """Return calls that reduce the first dimension, and the texts of what they reduce if that can be evaluated."""
+def _mixing(file: str, line: int) -> list[tuple[str, str, str]]:
+    """Return calls that reduce the first dimension, and if they can be evaluated, the texts of what they reduce, and of
+    the index that chooses it."""
     found = []
     statements = [
         node
@@ -47,7 +52,8 @@ def _mixing(file: str, line: int) -> list[tuple[str, str]]:
         operand, rest = _operand(call)
         if operand is not None and _first_dimension(call, rest):
             looks = isinstance(operand, ast.Name | ast.Attribute | ast.Subscript) and only_looks(operand)
-            found.append((ast.unparse(call), ast.unparse(operand) if looks else ""))
+            index = ast.unparse(operand.slice) if looks and isinstance(operand, ast.Subscript) else ""
+            found.append((ast.unparse(call), ast.unparse(operand) if looks else "", index))
     return found
 
 

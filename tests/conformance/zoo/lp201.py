@@ -616,6 +616,52 @@ class StrictForAll(Dense):
         return logits
 
 
+PRESETS = {"plain": {7: -1.0}, "terse": {9: 2.0}}
+
+
+@defect("LP201", "a request's own values go into a preset, and two instances of one process differ by it")
+class AddsToPreset(V1Base):
+    CASE = {"extra_args": {"style": "plain", "further": {"5": 2.0}}}
+
+    @classmethod
+    def validate_params(cls, params: Any) -> None:
+        args = params.extra_args or {}
+        further = args.get("further", {})
+        named = isinstance(further, dict) and all(str(key).isdigit() for key in further)
+        if args.get("style", "plain") not in (*PRESETS,) or not named:
+            raise ValueError("style must be that of a preset, and further must map ids to numbers")
+        [float(value) for value in further.values()]
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        args = params.extra_args or {}
+        if "style" not in args:
+            return None
+        merged = PRESETS[args["style"]]
+        merged.update({int(key): float(value) for key, value in args.get("further", {}).items()})
+        return dict(merged)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, values in self.rows.items():
+            for token_id, value in values.items():
+                if token_id < logits.shape[1]:
+                    logits[row, token_id] += value
+        return logits
+
+
+@defect("LP201", "a deviation of all rows' finite logits", advice="reduces", line="part[finite].std(")
+class SpreadOfAll(DenseMinP):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        if not self.used:
+            return logits
+        rows = self.values[: len(logits)].nonzero().flatten()
+        part = logits[rows]
+        finite = part.isfinite()
+        spread = part[finite].std(unbiased=False)
+        floor = part.amax(-1, keepdim=True) - spread * self.values[rows].unsqueeze(1)
+        logits[rows] = part.masked_fill(part < floor, -INF)
+        return logits
+
+
 class Listed(lpkit.LogitsProcessor):
     """Raises the ids of a list; the sound version."""
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
 from lpkit.v1 import BatchUpdate
 
 from zoo.correct.v1 import SWAP, ByHand, DenseMinP
@@ -57,3 +60,26 @@ class SwapOfNeighbours(ByHand):
             self.move(first, second)
         else:
             super().swap(first, second)
+
+
+@defect(
+    "LP205", "of two tables a swap exchanges one", cause="nothing stores `self.outputs[1]`", state="self.outputs[0]"
+)
+class SwapsOneTable(ByHand):
+    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
+        super().__init__(vllm_config, device, is_pin_memory)
+        self.outputs: dict[int, list[int]] = {}
+
+    def additions(self, update: BatchUpdate) -> None:
+        super().additions(update)
+        self.outputs.update((row, outputs) for row, _, _, outputs in update.added)
+
+    def move(self, source: int, target: int) -> None:
+        super().move(source, target)
+        self.outputs[target] = self.outputs.pop(source)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        return super().apply(logits) + self.late(len(logits)).to(logits)
+
+    def late(self, rows: int) -> torch.Tensor:
+        return torch.tensor([[float(row in self.rows and len(self.outputs[row]) > 1)] for row in range(rows)])

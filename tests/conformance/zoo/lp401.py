@@ -108,3 +108,25 @@ class LowersBest(Sharpens):
 @defect("LP401", "accepts a factor just below 0, which turns the order around")
 class TurnsAround(Sharpens):
     LEAST = -0.25
+
+
+@defect("LP401", "masks the likeliest tokens, and raises for True, which it accepts", also=("LP104",))
+class CutsTop(V1Base):
+    CASE = {"extra_args": {"cut_top": 2}}
+
+    @classmethod
+    def read(cls, params: Any) -> Any:
+        count = (params.extra_args or {}).get("cut_top")
+        if count is not None and not (isinstance(count, int) and 1 <= count <= 8):
+            raise ValueError("cut_top must be an integer from 1 to 8")
+        return count
+
+    def is_argmax_invariant(self) -> bool:
+        return True
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, count in self.rows.items():
+            count = min(count, int(logits[row].isfinite().sum()) - 1)
+            if count > 0:
+                logits[row, logits[row].topk(count).indices] = -INF
+        return logits
