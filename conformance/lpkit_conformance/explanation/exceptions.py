@@ -64,6 +64,8 @@ def read(kind: str, text: str, error: BaseException | None = None) -> tuple[str,
         kind = "missing attribute"
     if kind == "OverflowError" and not re.search(TOO_LARGE, text):
         kind = "out of range"
+    if re.search("without overflow|Overflow when", text):  # torch raises others
+        kind = "OverflowError"
     if kind == "None" and values.endswith(" is None"):
         kind = "this None"
     if kind == "OverflowError" and error is not None:

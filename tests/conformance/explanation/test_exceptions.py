@@ -48,9 +48,14 @@ def too_many(row: torch.Tensor, k: int) -> torch.Tensor:
     return row.topk(k).values
 
 
+def in_a_byte(limits: torch.Tensor, row: int, limit: int) -> None:
+    limits[row] = limit
+
+
 @pytest.mark.parametrize(
     ("call", "cause"),
     [
+        (lambda: in_a_byte(torch.zeros(2).to(torch.int8), 0, 150), "the number does not fit in the type of `limits`"),
         (lambda: returns_late([5, 6], output_ids=[5, 6]), "`tokens` has 2 entries, and `step` is 2; the index is the"),
         (lambda: one_too_many([5, 6], [5, 6]), "`tokens` has 2 entries, and `len(output_ids)` is 2; the index is the"),
         (
