@@ -80,6 +80,9 @@ def blamed(case: Reproduction, passes: Callable[[Reproduction], bool]) -> Findin
         finding = replace(finding, summary=summary, expected=finding.got, got=finding.expected)
     if made and not (culprit and culprit.common and made in ("single", "company")):
         finding = replace(finding, fix=advice.fix(sign or made, *readers))
+    returns = advice.text_at(line or case.line).strip().startswith("return")
+    if culprit is not None and "replace" in case.hazards and returns:
+        causes.append(advice.cause("left out"))
     cause = "; ".join(causes) or finding.cause
     vague = len(causes) < 2 and not (proven and proven.cause) and not (culprit and culprit.holder)
     finding = replace(finding, location=line or case.line, cause=cause, state=finding.state or state, vague=vague)
