@@ -79,8 +79,10 @@ def figures(verdicts: Mapping[str, Verdict]) -> Iterator[str]:
 
 def main() -> None:
     ids = [item.id for item in zoo.specimens()]
-    # Processes of their own: a defect may spoil what is shared.
-    with ProcessPoolExecutor(min(2, os.cpu_count() or 1), get_context("forkserver")) as pool:
+    # A process for each: a defect may spoil what is shared, for itself and for the next.
+    forks = get_context("forkserver")
+    forks.set_forkserver_preload(["zoo"])
+    with ProcessPoolExecutor(min(2, os.cpu_count() or 1), forks, max_tasks_per_child=1) as pool:
         verdicts = dict(zip(ids, pool.map(judge, ids), strict=True))
     print(*figures(verdicts), *surprises(verdicts), sep="\n")
 
