@@ -51,26 +51,10 @@ OPERATIONS = {
 """Of each operation what torch does, and its text in Triton."""
 
 OF_LISTS = frozenset({"earlier", "gather", "later"})
-ALIKE = OF_LISTS | {"unsqueeze"}
-"""Operations that change no values, and those of them that choose among a row's values."""
+"""Operations that choose among a row's values."""
 
-OF_COLUMNS: dict[str, Callable[..., Any]] = {
-    name: getattr(torch.Tensor, name)
-    for name in (
-        "exp",
-        "exp2",
-        "expm1",
-        "log",
-        "log1p",
-        "log2",
-        "pow",
-        "reciprocal",
-        "rsqrt",
-        "sigmoid",
-        "sqrt",
-        "tanh",
-    )
-}
+_FUNCTIONS = "exp", "exp2", "expm1", "log", "log1p", "log2", "pow", "reciprocal", "rsqrt", "sigmoid", "sqrt", "tanh"
+OF_COLUMNS: dict[str, Callable[..., Any]] = {name: getattr(torch.Tensor, name) for name in _FUNCTIONS}
 """Operations that torch computes of columns, when requests come: a GPU's own functions could have other bits."""
 
 _TYPES = {torch.float32: "tl.float32", torch.int64: "tl.int64", torch.bool: "tl.int1"}
@@ -190,7 +174,7 @@ class _Values:
         compute, text = OPERATIONS[kind]
         made = compute(*(value for value, _ in given))
         _need(made.shape in _SHAPES and made.dtype in _TYPES, f"it computes {kind} of others")
-        if kind in ALIKE:
+        if not text:
             return made, given[0][1]
         chosen = [given.pop(1)[1]] if kind in ("where", "masked_fill") else []
         (one, _), (other, name) = given[0], given[-1]

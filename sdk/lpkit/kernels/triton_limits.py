@@ -348,7 +348,7 @@ def _own(step: OwnStep) -> Any:
 def process_rows_(logits: torch.Tensor, step: OwnStep, *columns: torch.Tensor, entries: Entries) -> torch.Tensor:
     """Edit whole rows by an author's own operations."""
     rule = _own(step)
-    if step.reads_top:
+    if step.reads_top:  # "far": from the last part on, which the first launch has just read
         return _by_numbers(
             "tops", rule, logits, (), entries, columns, kind="far", block=BLOCK // 2, enable_fp_fusion=False
         )

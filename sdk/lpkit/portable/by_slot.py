@@ -2,7 +2,7 @@
 
 ``process`` or ``edit`` is called once with stand-ins for the processor, the logits and the rows, and again when columns
 move, or when the step asks if a column is used and the answer has changed. If it only calls functions of
-:data:`lpkit.kernels.recording.BY_SLOT` with columns, computes what one of :mod:`lpkit.portable.rules` does, or edits
+:data:`lpkit.kernels.recording.BY_SLOT` with columns, computes what one of :mod:`lpkit.portable.rules` does, or computes
 elementwise (:mod:`lpkit.kernels.elementwise`), each step repeats these calls, and the kernels find each row's values by
 its slot.
 """
