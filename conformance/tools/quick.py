@@ -123,7 +123,7 @@ def codes(files: Iterable[str]) -> set[str]:
             lines = changed_lines(file) & written
             whole = not lines or lines - set().union(*rules.values())
             defined |= {code for code, lines_of_rule in rules.items() if whole or lines_of_rule & lines}
-        if match := re.search(r"/zoo/(lp\d{3})\.py$|/examples/(LP\d{3})\.", file):
+        if match := re.search(r"/zoo/(lp\d{3})\b|/examples/(LP\d{3})\.", file):
             defined.add((match[1] or match[2]).upper())
     return defined
 
@@ -133,7 +133,8 @@ class Nearest:
 
     def __init__(self, near: dict[str, int], files: Iterable[str], end: float) -> None:
         self.near, self.rules, self.end = near, codes(files), end
-        self.subjects = plugins(files) | {f"zoo.{Path(file).stem}" for file in files if str(ZOO) in str(ROOT / file)}
+        zoo = [(ROOT / file).relative_to(ZOO.parent) for file in files if str(ZOO) in str(ROOT / file)]
+        self.subjects = plugins(files) | {".".join(path.with_suffix("").parts) for path in zoo}
         self.waiting: dict[str, int] = {}
 
     def distance(self, item: pytest.Item) -> float:

@@ -208,7 +208,7 @@ def test_equal_findings_on_both_hosts_are_one_failure_and_either_test_alone_fail
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(LP201, "run", fail)
-    found = checks("zoo.lp201:LastAdmitted", cases=[{"extra_args": {"dense_amount": 1.5}}], select="LP201")
+    found = checks("zoo.lp201.portable:LastAdmitted", cases=[{"extra_args": {"dense_amount": 1.5}}], select="LP201")
     one, other = (item for item in found if item.code == "LP201")
     with pytest.raises(ConformanceError):
         other.run()

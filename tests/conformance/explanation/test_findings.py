@@ -9,7 +9,8 @@ import pytest
 from lpkit_conformance.explanation.findings import method_location, raised, style_of
 from lpkit_conformance.hosts import PluginError
 from zoo.bases import Boost
-from zoo.lp201 import LastAdmitted, LateBinding
+from zoo.lp201.adapter import LateBinding
+from zoo.lp201.portable import LastAdmitted
 from zoo.lp202 import StaleOnDecline
 from zoo.lp221 import NeedsEos
 

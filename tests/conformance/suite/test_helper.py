@@ -14,7 +14,7 @@ from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.suite import helper, supervisor
 from lpkit_conformance.suite.helper import Helper, divisible
 from lpkit_conformance.suite.supervisor import check_target
-from zoo.lp201 import IndexForSlots
+from zoo.lp201.portable import IndexForSlots
 
 PLAN = Plan(cases=(Case.parse(IndexForSlots.CASE),), select=("LP403",))
 
@@ -55,7 +55,7 @@ def test_a_run_in_two_children_says_what_a_run_in_one_child_says(monkeypatch: py
 
     def run(two: bool) -> TargetResult:
         monkeypatch.setattr(supervisor, "divisible", lambda plan: two)
-        return check_target("zoo.lp201:IndexForSlots", PLAN, [])
+        return check_target("zoo.lp201.portable:IndexForSlots", PLAN, [])
 
     monkeypatch.setattr(Helper, "begin", begun)
     one, two = run(False), run(True)

@@ -24,7 +24,7 @@ from zoo.lp001 import Duck
 from zoo.lp105 import WritesProgress
 from zoo.lp108 import ClassState
 from zoo.lp109 import LooksEveryRowUp
-from zoo.lp201 import IndexForSlots
+from zoo.lp201.portable import IndexForSlots
 from zoo.lp202 import StaleOnDecline
 from zoo.lp301 import Promotes
 from zoo.lp303 import AddsUp

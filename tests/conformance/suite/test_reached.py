@@ -19,7 +19,8 @@ from lpkit_conformance.suite.reached import reaching, unreached
 from zoo.bases import Late
 from zoo.correct.v1 import Bias, ByHand
 from zoo.correct.v1_history import History
-from zoo.lp201 import ScalesToALeast, UntilItsClosing
+from zoo.lp201.portable import ScalesToALeast
+from zoo.lp201.v1 import UntilItsClosing
 from zoo.lp502 import NoSeventhInARow
 
 CASE = Case.parse(Bias.CASE)

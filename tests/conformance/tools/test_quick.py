@@ -19,7 +19,7 @@ FACTS = "tests/conformance/vllm_api/test_facts.py"
     ("file", "near", "far"),
     [
         ("sdk/lpkit/rng.py", RNG, LINES),
-        ("tests/conformance/zoo/lp201.py", LINES, RNG),
+        ("tests/conformance/zoo/lp201/adapter.py", LINES, RNG),
         ("conformance/lpkit_conformance/vllm_api/facts.toml", FACTS, RNG),  # a table, which a module beside it reads
         ("reference_plugins/lpkit-min-p/README.md", "tests/conformance/bench/test_launches.py", RNG),
     ],
@@ -33,6 +33,7 @@ def test_a_test_is_as_near_as_its_imports(file: str, near: str, far: str) -> Non
 def test_a_rule_is_known_by_its_class_its_specimens_and_its_example() -> None:
     assert quick.codes(["conformance/lpkit_conformance/checks/examples/LP201.sdk.diff"]) == {"LP201"}
     assert quick.codes(["tests/conformance/zoo/lp305.py", "sdk/lpkit/rng.py"]) == {"LP305"}
+    assert quick.codes(["tests/conformance/zoo/lp201/v1.py"]) == {"LP201"}
     assert "LP207" in quick.codes(["conformance/lpkit_conformance/checks/lp2_sizes.py"])
 
 

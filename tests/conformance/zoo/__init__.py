@@ -1,6 +1,6 @@
 """Logits processors with one planted defect each, and correct processors that look odd; the suite must tell them apart.
 
-A defect is in the module of the check that must catch it (``lp201.py``). A correct processor is in ``correct``, or with
+A defect is in the module of the check that must catch it (``lp202.py``). A correct processor is in ``correct``, or with
 the defects that it resembles. Every module of the package is loaded: no specimen is listed.
 """
 

@@ -1,0 +1,305 @@
+"""Defects that LP201 must catch, on V1: rows that follow outputs, limits or shared lists."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from lpkit.v1 import BatchUpdate, process_dict_updates
+
+from zoo.arguments import tokens
+from zoo.correct.v1 import V1Base
+from zoo.correct.v1_history import History
+from zoo.registry import defect, sound
+
+
+@defect("LP201", "a mean is divided by the longest list of the batch", fix="the list's own length", line="/ width")
+class MeanOfTheLongest(V1Base):
+    CASE = {"extra_args": {"ids": [5, 9, 11]}}
+
+    @classmethod
+    def read(cls, params: Any) -> Any:
+        return tokens(params, "ids")
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        width = max(map(len, self.rows.values()), default=1)
+        for row, ids in self.rows.items():
+            mean = logits[row, ids].sum() / width
+            logits[row, ids] -= mean.abs() + 1
+        return logits
+
+
+@defect("LP201", "one greedy request switches it off for the others")
+class OffForGreedy(V1Base):
+    CASE = {"extra_args": {"bias": 2.5}}
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.greedy: list[Any] = []
+
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        super().update_state(batch_update)
+        for _, params, _, outputs in batch_update.added if batch_update else ():
+            if params.temperature == 0 and not outputs:
+                self.greedy.append(outputs)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        # For the request's first two tokens only, so that nobody meets it by the way.
+        if not any(len(outputs) < 2 for outputs in self.greedy):
+            for row, bias in self.rows.items():
+                logits[row, 5] += bias
+        return logits
+
+
+class Ranked(V1Base):
+    """Raises the ids of a list, the first most; the sound version. It keeps the lists that it has read."""
+
+    CASE = {"extra_args": {"ranked": [5, 9, 11]}}
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.made: dict[Any, list[int]] = {}
+
+    @classmethod
+    def read(cls, params: Any) -> Any:
+        return tokens(params, "ranked")
+
+    def key(self, ids: list[int]) -> Any:
+        return tuple(ids)
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        ids = self.read(params)
+        if len(self.made) >= 64:
+            self.made.clear()
+        return None if ids is None else self.made.setdefault(self.key(ids), ids)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, ids in self.rows.items():
+            for rank, where in enumerate(ids):
+                logits[row, where] += 3.0 / (1 + rank)
+        return logits
+
+
+@defect("LP201", "lists with the same ids in another order share their weights")
+class ByIds(Ranked):
+    def key(self, ids: list[int]) -> Any:
+        return frozenset(ids)
+
+
+@defect("LP201", "lists of equal length and sum share their weights")
+class BySum(Ranked):
+    def key(self, ids: list[int]) -> Any:
+        return len(ids), sum(ids)
+
+
+@defect("LP201", "lists with the same ends share their weights", line="self.made.setdefault(")
+class ByEnds(Ranked):
+    def key(self, ids: list[int]) -> Any:
+        return ids[0], ids[-1]
+
+
+@defect("LP201", "lists of equal length that begin alike share their weights")
+class ByBeginning(Ranked):
+    def key(self, ids: list[int]) -> Any:
+        return len(ids), *ids[:2]
+
+
+@defect(
+    "LP201",
+    "the way of the last request is that of the batch",
+    case={"extra_args": {"way": "up"}},
+    others=[{"extra_args": {"way": "down"}}],
+)
+class LastWay(V1Base):
+    way = ""
+
+    @classmethod
+    def read(cls, params: Any) -> Any:
+        way = (params.extra_args or {}).get("way")
+        if way not in (None, "up", "down"):
+            raise ValueError("way must be up or down")
+        return way
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        way = self.read(params)
+        self.way = way or self.way
+        return way
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row in self.rows:
+            logits[row, 5] += 2.0 if self.way == "up" else -2.0
+        return logits
+
+
+@defect("LP201", "the last request's limit", case={"extra_args": {"bias": 2.5}, "max_tokens": 40})
+class LastMaxTokens(V1Base):
+    longest = 1
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        bias = self.read(params)
+        if bias is None:
+            return None
+        self.longest = params.max_tokens
+        return bias, outputs
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (bias, outputs) in self.rows.items():
+            logits[row, 5] += bias * len(outputs) / self.longest
+        return logits
+
+
+@sound("each request's own limit", case={"extra_args": {"bias": 2.5}, "max_tokens": 40})
+class OwnMaxTokens(LastMaxTokens):
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        bias = self.read(params)
+        return None if bias is None else (bias / params.max_tokens, outputs)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (bias, outputs) in self.rows.items():
+            logits[row, 5] += bias * len(outputs)
+        return logits
+
+
+@sound("a weight for each token that its limit allows", case={"extra_args": {"bias": 2.5}, "max_tokens": 24})
+class WeighsUpToItsLimit(LastMaxTokens):
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        bias = self.read(params)
+        return None if bias is None else ([bias * n / 10 for n in range(params.max_tokens)], outputs)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (weights, outputs) in self.rows.items():
+            logits[row, 5] += weights[len(outputs)]
+        return logits
+
+
+@defect("LP201", "the last request's least length, which only servers set", line="self.least = params.min_tokens")
+class LastMinTokens(V1Base):
+    CASE = {"extra_args": {"bias": 2.5}}
+    least = 0
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        bias = self.read(params)
+        if bias is None:
+            return None
+        self.least = params.min_tokens
+        return bias, params.min_tokens
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (bias, _) in self.rows.items():
+            logits[row, 5] += bias + self.least
+        return logits
+
+
+@sound("each request's own least length")
+class OwnMinTokens(LastMinTokens):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (bias, least) in self.rows.items():
+            logits[row, 5] += bias + least
+        return logits
+
+
+PRESETS = {"plain": {7: -1.0}, "terse": {9: 2.0}}
+
+
+@defect("LP201", "a request's own values go into a preset, and two instances of one process differ by it")
+class AddsToPreset(V1Base):
+    CASE = {"extra_args": {"style": "plain", "further": {"5": 2.0}}}
+
+    @classmethod
+    def validate_params(cls, params: Any) -> None:
+        args = params.extra_args or {}
+        further = args.get("further", {})
+        named = isinstance(further, dict) and all(str(key).isdigit() for key in further)
+        if args.get("style", "plain") not in (*PRESETS,) or not named:
+            raise ValueError("style must be that of a preset, and further must map ids to numbers")
+        [float(value) for value in further.values()]
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        args = params.extra_args or {}
+        if "style" not in args:
+            return None
+        merged = PRESETS[args["style"]]
+        merged.update({int(key): float(value) for key, value in args.get("further", {}).items()})
+        return dict(merged)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, values in self.rows.items():
+            for token_id, value in values.items():
+                if token_id < logits.shape[1]:
+                    logits[row, token_id] += value
+        return logits
+
+
+class ClosesAtTheEnd(History):
+    """The last tokens of a reply, up to ``max_tokens``, are a given list; the sound version. No case says how many."""
+
+    CASE = {"extra_args": {"closing": [7, 8, 9]}}
+
+    @classmethod
+    def read(cls, params: Any) -> Any:
+        return tokens(params, "closing")
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        closing = self.read(params)
+        return closing and (closing, params.max_tokens - len(closing), outputs)
+
+    def closing(self, own: list[int]) -> list[int]:
+        return own
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (closing, start, outputs) in self.rows.items():
+            if len(outputs) >= start:
+                logits[row, self.closing(closing)[(len(outputs) - start) % len(closing)]] += 50.0
+        return logits
+
+
+@sound("ends each reply with its list, shortly before `max_tokens`")
+class ClosesWithItsOwn(ClosesAtTheEnd):
+    pass
+
+
+@defect("LP201", "ends each reply with the list of the request that came first, shortly before `max_tokens`")
+class ClosesWithTheFirst(ClosesAtTheEnd):
+    def closing(self, own: list[int]) -> list[int]:
+        return self.rows[min(self.rows)][0]
+
+
+@defect("LP201", "reads a loop's variable late", line="def raised", state="bias", cause="`bias` is")
+class BindsLate(V1Base):
+    CASE = {"extra_args": {"bias": 1.5}}
+
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        for row, params, _, _ in () if batch_update is None else batch_update.added:
+            self.rows.pop(row, None)
+            if self.read(params) is None:
+                continue
+            bias = self.read(params)
+
+            def raised(logits: torch.Tensor) -> torch.Tensor:
+                return logits + bias  # noqa: B023
+
+            self.rows[row] = raised
+        if batch_update is not None:
+            process_dict_updates(self.rows, BatchUpdate(batch_update.batch_size, [], [], []), self.enter)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, raised in self.rows.items():
+            logits[row, 5] = raised(logits[row, 5])
+        return logits
+
+
+@defect("LP201", "the least amount of the batch, next to a mask that is right", line="by = min(", state="self.rows")
+class ClearsItsMask(V1Base):
+    CASE = {"extra_args": {"bias": 1.5}}
+
+    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
+        super().__init__(vllm_config, device, is_pin_memory)
+        self.mask = torch.zeros(vllm_config.model_config.get_vocab_size(), dtype=torch.bool, device=device)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, amount in self.rows.items():
+            self.mask[7] = True
+            by = min([*self.rows.values()]) * self.mask
+            logits[row] -= by + amount
+            self.mask.zero_()
+        return logits
