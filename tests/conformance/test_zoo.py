@@ -130,7 +130,7 @@ def line_of(location: str) -> str:
 def left_out(specimen: zoo.Specimen) -> tuple[str, ...]:
     """LP604, which starts a process, LP606, which looks for some, and long checks; all seeds run all (`make deep`)."""
     turn = LONG[crc32(specimen.id.encode()) % len(LONG)]
-    own = specimen.target.__module__.rpartition(".")[2].upper()  # it lies with the defects that it resembles
+    own = specimen.target.__module__.removeprefix("zoo.")[:5].upper()  # it lies with the defects that it resembles
     spared = () if specimen.id in EACH_INTERFACE else set(LONG) - {turn, own}
     return ("LP604", "LP606", *spared)
 
@@ -183,7 +183,7 @@ def test_no_check_on_the_export_host_fails_a_correct_processor(specimen: zoo.Spe
 def test_a_defect_lies_in_the_module_of_its_check() -> None:
     for defect in zoo.DEFECTS:
         module = getattr(defect.target, "__module__", "")
-        assert not module.startswith("zoo.lp") or module == f"zoo.{defect.code.lower()}", defect.id
+        assert not module.startswith("zoo.lp") or module[4:9] == defect.code.lower(), defect.id
 
 
 def test_every_check_has_a_defect_that_it_must_catch() -> None:

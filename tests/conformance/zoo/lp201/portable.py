@@ -141,6 +141,9 @@ class Listed(lpkit.LogitsProcessor):
         return 3.0 / (ids >= 0).sum(1, keepdim=True)
 
 
+sound("the ids of a list share a boost")(Listed)
+
+
 @defect("LP201", "the boost is divided by the width of the batch", advice="padding-width", line="ids.shape[1]")
 class SharesTheWidth(Listed):
     def share(self, ids: torch.Tensor) -> torch.Tensor:

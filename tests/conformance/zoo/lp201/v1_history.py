@@ -80,6 +80,9 @@ class Ranked(V1Base):
         return logits
 
 
+sound("keeps what it makes of a list, in its order")(Ranked)
+
+
 @defect("LP201", "lists with the same ids in another order share their weights")
 class ByIds(Ranked):
     def key(self, ids: list[int]) -> Any:
