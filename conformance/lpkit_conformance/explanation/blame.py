@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
 
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.explanation.experiments import EXPERIMENTS, RETURNS, Experiment
@@ -12,82 +13,129 @@ from lpkit_conformance.explanation.hazards import CHANGES
 from lpkit_conformance.explanation.history import with_history
 from lpkit_conformance.explanation.instances import in_its_place
 from lpkit_conformance.explanation.reproduction import Reproduction
-from lpkit_conformance.explanation.scenes import Scene
+from lpkit_conformance.explanation.row_values import Apart
+from lpkit_conformance.explanation.scenes import Culprit, Scene
 from lpkit_conformance.explanation.writes import is_test, key_at
 from lpkit_conformance.instruments.trails import set_by
 from lpkit_conformance.results import Finding
+
+
+class _Proof(NamedTuple):
+    """The proven experiment, if there is one, and what it leaves of the other clues.
+
+    Attributes:
+        line, state: ``file:line`` and the name of the state that it blames; empty where it tells none.
+        sign: key of what that line does, in place of the experiment's cause and fix.
+        culprit, apart: those of the case, but for what the experiment explains better.
+    """
+
+    experiment: Experiment | None
+    line: str
+    state: str
+    sign: str
+    culprit: Culprit | None
+    apart: Apart | None
+
+
+class _Named(NamedTuple):
+    """The line at fault, the state, causes, and the key of a fix; each may be empty."""
+
+    line: str
+    state: str
+    causes: tuple[str, ...] = ()
+    fix: str = ""
 
 
 def blamed(case: Reproduction, passes: Callable[[Reproduction], bool]) -> Finding:
     """Return the finding with the line at fault, and with cause and fix where an experiment proves them."""
     if case.apart and case.apart.mixes and case.culprit and not case.culprit.holder and "[" not in case.culprit.name:
         case = replace(case, culprit=None)  # a table of the rows that mix: without the others, any row is right
-    proven = next((experiment for experiment in EXPERIMENTS if _proven(experiment, case, passes)), None)
-    finding, culprit, readers, cls = case.finding, case.culprit, readers_of(case.subject), case.subject.plugin.cls
-    line, state = proven.blames(case) if proven else ("", "")
-    if proven and proven.cause == "used":
-        line = declaration(cls, state.removeprefix("self.")) or line  # where the default stands
-    apart, causes = case.apart, list[str]()
-    if proven and proven.rules and proven.cause and line:
-        culprit, apart = None if state else culprit, None
-    key = sign = ""
-    if proven and proven.cause in advice.SIGNS:
-        sign = advice.sign(proven.cause, apart.line if apart else line)
-        padded = proven.cause in ("padding", "histories") and not sign
-        if padded and (fills := advice.signed("filled", case.line)):
-            line, state, sign, apart = fills, set_by(fills), "filled", None
-        if apart and not sign and proven.cause != "size":
-            apart = next(iter(apart.padded), apart)
-    named = culprit and ("[" in culprit.name or culprit.how)
-    if apart is not None and apart.kind == "asked" and case.uses and not named:
-        line, causes = apart.line, [apart.cause]
-        finding = replace(finding, state=apart.name, fix=advice.fix("cache"))
-    elif culprit is not None:
-        line = (line if proven and proven.rules else "") or culprit.line or line
-        copied = bool(proven and proven.alone)
-        causes.append(advice.cause("copied", "culprit") if copied else culprit.cause(case.request))
-        finding = replace(finding, state=culprit.name)
-        changed = case.hazards & (CHANGES | RETURNS | {"idle", "alone"})
-        single = culprit.common and (culprit.holder or (proven and proven.fix == "single"))
-        single = single or (culprit.common and not culprit.table and not changed and not culprit.how)
-        first = culprit.how == "carried" or (single and proven and proven.cause == "first")
-        stays = case.style == "raw" and "replace" in case.hazards and not culprit.keyed
-        kept = ("replace" if stays else "cache") if first else "common" if single else ""
-        key = "optional" if _optional(case) else kept
-        if culprit.unwritten and not changed:
-            key = "unwritten"
-            causes.append(advice.cause(key))
-        derived = culprit.table or is_test(advice.text_at(line))
-        if derived and case.hazards & CHANGES and case.style == "raw" and made_anew(cls, culprit.name):
-            key = "derived"
-        if culprit.tensor and "swap" in case.hazards and (swaps := advice.signed("swap", line)):
-            key, line = "views", swaps
-        if key in ("common", "views"):
-            causes.append(advice.cause(key))
-        if key:
-            finding = replace(finding, fix=advice.fix(key, *readers))
-    elif apart is not None and (case.uses or apart.kind != "asked"):
-        line, causes = line or apart.line, [apart.cause]
-        finding = replace(finding, state=apart.state)
-        if fix := {"held": "scratch", "padded": "padding"}.get(apart.kind):
-            finding = replace(finding, fix=advice.fix(fix))
-    made = proven and (proven.cause if proven.fix is None else proven.fix)
-    told = key == "common" and made in ("single", "company")  # the fix for one value says as much
-    if proven is not None and proven.cause and not told and not (apart is not None and apart.kind == "padded"):
-        causes.append(advice.cause(sign or proven.cause))
-    if proven is not None and proven.alone:
+    proof = _proof(case, passes)
+    experiment, culprit = proof.experiment, proof.culprit
+    line, state, causes, key = _named(case, proof)
+    finding, readers = case.finding, readers_of(case.subject)
+    proven, made = (experiment.cause, experiment.fix) if experiment else ("", "")
+    made = proven if made is None else made
+    of_several = made in ("single", "company")
+    told = of_several and key == "common"  # the fix for one value says as much
+    if proven and not told and not (proof.apart and proof.apart.kind == "padded"):
+        causes = (*causes, advice.cause(proof.sign or proven))
+    if experiment and experiment.alone:
         summary = f"request {case.request} does not follow its output: it got other logits once it had resumed"
         finding = replace(finding, summary=summary, expected=finding.got, got=finding.expected)
-    if made and not (culprit and culprit.common and made in ("single", "company")):
-        finding = replace(finding, fix=advice.fix(sign or made, *readers))
-    returns = advice.text_at(line or case.line).strip().startswith("return")
-    if culprit is not None and "replace" in case.hazards and returns:
-        causes.append(advice.cause("left out"))
-    cause = "; ".join(causes) or finding.cause
-    vague = len(causes) < 2 and not (proven and proven.cause) and not (culprit and culprit.holder)
-    finding = replace(finding, location=line or case.line, cause=cause, state=finding.state or state, vague=vague)
+    if made and not (of_several and culprit and culprit.common):
+        key = proof.sign or made
+    if culprit and "replace" in case.hazards and advice.text_at(line or case.line).strip().startswith("return"):
+        causes = (*causes, advice.cause("left out"))
+    cause, fix = "; ".join(causes) or finding.cause, advice.fix(key, *readers) if key else finding.fix
+    vague = len(causes) < 2 and not proven and not (culprit and culprit.holder)
+    state = state or proof.state
+    finding = replace(finding, location=line or case.line, cause=cause, fix=fix, state=state, vague=vague)
     finding = _neutral(case, finding) if cause == advice.cause("stray") else _worded(finding, case)
-    return with_history(finding, *case.at, proven=bool(proven and (proven.cause or proven.rules)))
+    return with_history(finding, *case.at, proven=bool(experiment and (proven or experiment.rules)))
+
+
+def _proof(case: Reproduction, passes: Callable[[Reproduction], bool]) -> _Proof:
+    """Return the first experiment that is proven, with the line that it blames."""
+    experiment = next((experiment for experiment in EXPERIMENTS if _proven(experiment, case, passes)), None)
+    culprit, apart = case.culprit, case.apart
+    if experiment is None:
+        return _Proof(None, "", "", "", culprit, apart)
+    cause, sign = experiment.cause, ""
+    line, state = experiment.blames(case)
+    if cause == "used":
+        line = declaration(case.subject.plugin.cls, state.removeprefix("self.")) or line  # where the default stands
+    if experiment.rules and cause and line:
+        culprit, apart = None if state else culprit, None
+    if cause in advice.SIGNS:
+        sign = advice.sign(cause, apart.line if apart else line)
+        fills = "" if sign or cause not in ("padding", "histories") else advice.signed("filled", case.line)
+        if fills:
+            return _Proof(experiment, fills, set_by(fills), "filled", culprit, None)
+        if apart and not sign and cause != "size":
+            apart = next(iter(apart.padded), apart)
+    return _Proof(experiment, line, state, sign, culprit, apart)
+
+
+def _named(case: Reproduction, proof: _Proof) -> _Named:
+    """Return what names the fault best: a look-up, the state, or the first difference from the solo run."""
+    culprit, apart = proof.culprit, proof.apart
+    told = culprit and ("[" in culprit.name or culprit.how)
+    if apart and apart.kind == "asked" and case.uses and not told:
+        return _Named(apart.line, apart.name, (apart.cause,), "cache")
+    if culprit:
+        return _of_state(case, culprit, proof)
+    if apart and (case.uses or apart.kind != "asked"):
+        key = {"held": "scratch", "padded": "padding"}.get(apart.kind, "")
+        return _Named(proof.line or apart.line, apart.state, (apart.cause,), key)
+    return _Named(proof.line, "")
+
+
+def _of_state(case: Reproduction, culprit: Culprit, proof: _Proof) -> _Named:
+    """Return what is said of the state at fault."""
+    experiment, causes, cls = proof.experiment, list[str](), case.subject.plugin.cls
+    line = (proof.line if experiment and experiment.rules else "") or culprit.line or proof.line
+    alone = experiment is not None and experiment.alone
+    causes.append(advice.cause("copied", "culprit") if alone else culprit.cause(case.request))
+    changed = case.hazards & (CHANGES | RETURNS | {"idle", "alone"})
+    single = culprit.common and (culprit.holder or (experiment and experiment.fix == "single"))
+    single = single or (culprit.common and not culprit.table and not changed and not culprit.how)
+    first = culprit.how == "carried" or (single and experiment and experiment.cause == "first")
+    stays = case.style == "raw" and "replace" in case.hazards and not culprit.keyed
+    key = ("replace" if stays else "cache") if first else "common" if single else ""
+    if _optional(case):
+        key = "optional"
+    if culprit.unwritten and not changed:
+        key = "unwritten"
+        causes.append(advice.cause(key))
+    derived = culprit.table or is_test(advice.text_at(line))
+    if derived and case.hazards & CHANGES and case.style == "raw" and made_anew(cls, culprit.name):
+        key = "derived"
+    if culprit.tensor and "swap" in case.hazards and (swaps := advice.signed("swap", line)):
+        key, line = "views", swaps
+    if key in ("common", "views"):
+        causes.append(advice.cause(key))
+    return _Named(line, culprit.name, tuple(causes), key)
 
 
 def _optional(case: Reproduction) -> bool:
