@@ -65,7 +65,8 @@ def blamed(case: Reproduction, passes: Callable[[Reproduction], bool]) -> Findin
         finding = replace(finding, summary=summary, expected=finding.got, got=finding.expected)
     if made and not (of_several and culprit and culprit.common):
         key = proof.sign or made
-    if culprit and "replace" in case.hazards and advice.text_at(line or case.line).strip().startswith("return"):
+    text = advice.text_at(line or case.line).strip()
+    if culprit and "replace" in case.hazards and text in ("return", "return None", "return False"):
         causes = (*causes, advice.cause("left out"))
     cause, fix = "; ".join(causes) or finding.cause, advice.fix(key, *readers) if key else finding.fix
     vague = len(causes) < 2 and not proven and not (culprit and culprit.holder)

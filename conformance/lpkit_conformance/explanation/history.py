@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import re
 import sys
@@ -38,6 +39,7 @@ from lpkit_conformance.hosts import PluginError
 from lpkit_conformance.hosts.base import Host
 from lpkit_conformance.hosts.v1 import V1Driver
 from lpkit_conformance.hosts.v2 import V2Driver
+from lpkit_conformance.instruments.author_lines import syntax_of
 from lpkit_conformance.instruments.module_state import owners
 from lpkit_conformance.programs.generate import Op
 from lpkit_conformance.results import Finding
@@ -95,6 +97,7 @@ class StateHistory:
         holders: by ``id``, the author's objects that entries were, each with the request that had it first.
         objects: the objects that the entries are now, by row or slot.
         shared: entries that hold one object at the end, with the line that stored the second, and its step.
+        ran: file and number of the lines that ran, by step.
     """
 
     name: str
@@ -114,6 +117,7 @@ class StateHistory:
     holders: dict[int, tuple[Any, str]] = field(default_factory=dict)
     objects: dict[int, Any] = field(default_factory=dict)
     shared: dict[frozenset[Any], tuple[int, Line]] = field(default_factory=dict)
+    ran: dict[int, set[tuple[str, int]]] = field(default_factory=dict)
 
     @cached_property
     def positions(self) -> dict[int, int]:
@@ -193,10 +197,11 @@ class StateHistory:
             return two
         if moved:
             return self._lost(moved[-1], came_from[moved[-1]] or 0, here, blamed)
-        always = self._counter() or self._used_before(here)
+        always = self._counter() or self._used_before(here) or self._remade(here)
         if always or proven:
             return always
-        return self._added_again() or self._taken_back() or self._of_another(here) or self._early() or self._again()
+        early = self._early(min(self.positions), "came")
+        return self._added_again() or self._taken_back() or self._of_another(here) or early or self._again()
 
     def _added_again(self) -> Reason | None:
         """Return the reason if the request comes back, and the entry is made anew."""
@@ -235,12 +240,59 @@ class StateHistory:
             return None
         return self._reason("used before", None, line=stored[-1].lines[0].number, other=other)
 
-    def _early(self) -> Reason | None:
-        """Return the reason if ``apply`` made the value before the request came, and nothing has written it since."""
-        last = next(reversed(self.changes), None)
-        if not last or last.method != "apply" or last.step >= min(self.positions, default=0):
+    def _remade(self, here: int) -> Reason | None:
+        """Return the reason if the table is made anew behind the write of the request's entry, and loses it."""
+        own = [change for change in self._since if change.path[:1] == (here,)]
+        if not self.by_position or len(own) < 2:
             return None
-        return self._reason("early", last.lines[0], line=last.lines[0].number, step=last.step)
+        former, last = (change.lines[0] for change in own[-2:])
+        if own[-2].value is None or not self._sets.search(last.text) or self._sets.search(former.text):
+            return None
+        return self._reason("remade", last, line=last.number, step=own[-1].step, former=former.number)
+
+    def _early(self, changed: int, what: str) -> Reason | None:
+        """Return the reason if ``apply`` made the value before the step that changed the batch, and nothing since.
+
+        ``what``: the request did there.
+        """
+        last = next(reversed(self.changes), None)
+        if not last or last.method != "apply" or last.step >= changed:
+            return None
+        line, names = last.lines[0], {"step": changed, "what": what}
+        if test := self._skipping(line, changed):
+            return self._reason("not reset", f"{line.code.co_filename}:{test.lineno}", **names, line=test.lineno)
+        named = re.compile(rf"\b{self._attribute}\b")
+        guards = (test for test in branches(line.code, line.number) if named.search(test.text))
+        return self._reason("early", next(guards, line), **names, line=line.number, made=last.step)
+
+    def _skipping(self, line: Line, step: int) -> ast.If | None:
+        """Return the condition for which a line that would set the state back did not run in this step.
+
+        ``line``: the one that makes it.
+        """
+        file, ran = line.code.co_filename, self.ran.get(step, set())
+        for function in ast.walk(syntax_of(file)):
+            if not isinstance(function, ast.FunctionDef) or function.lineno == line.code.co_firstlineno:
+                continue
+            inside = list(ast.walk(function))
+            tests = [node for node in inside if isinstance(node, ast.If) and (file, node.lineno) in ran]
+            for node in inside:
+                resets = isinstance(node, ast.Assign | ast.Expr) and self._sets.search(ast.unparse(node))
+                if resets and (file, node.lineno) not in ran:
+                    around = [test for test in tests if any(node in ast.walk(part) for part in test.body)]
+                    left = [test for test in tests if any((file, part.lineno) in ran for part in _returns(test))]
+                    if around or left:
+                        return [*left, *around][-1]
+        return None
+
+    @property
+    def _attribute(self) -> str:
+        return self.name.rpartition(".")[2]
+
+    @property
+    def _sets(self) -> re.Pattern[str]:
+        """Found in a line that sets the whole attribute, or empties it."""
+        return re.compile(rf"\b{self._attribute}((, [\w.]+)* = |\.clear\()")
 
     def _again(self) -> Reason | None:
         """Return the reason if ``apply`` changed the entry in a step in which the request had no new token."""
@@ -260,6 +312,8 @@ class StateHistory:
         """Return the reason if the state did not go along from one row to another in this step."""
         made = [change for change in self.changes if change.step == step and change.method != "apply"]
         names = {"step": step, "there": there, "here": here}
+        if not made and all(change.method == "apply" for change in self.changes):
+            return self._early(step, "moved")
         if not made:
             writes = {line for change in self.changes for line in change.lines}
             tests = [test for line in writes for test in branches(line.code, line.number) if str(test) == blamed]
@@ -421,6 +475,8 @@ class _Follower:
             current: FrameType | None = frame if event == "line" else author_calling(frame)
             if event != "call" and current is not None:
                 lines = tuple(stack(current))
+            if event == "line":
+                history.ran.setdefault(step, set()).add((frame.f_code.co_filename, frame.f_lineno))
             if event == "line" and method == "update_state" and _updating(lines).number > history.first_move > 0:
                 history.moved_by[step] = lines[0]
 
@@ -434,6 +490,11 @@ class _Follower:
             for position, request in self._held().items():
                 if (held := history.objects.get(position)) is not None:
                     history.holders.setdefault(id(held), (held, request))
+
+
+def _returns(test: ast.If) -> list[ast.stmt]:
+    """Return the statements of a condition's body that end the function."""
+    return [node for part in test.body for node in ast.walk(part) if isinstance(node, ast.Return)]
 
 
 def _updating(lines: Sequence[Line]) -> Line:

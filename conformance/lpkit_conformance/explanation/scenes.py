@@ -313,7 +313,8 @@ class Scene:
             declared = ""  # the line that changes what the class or the module has
         line = str((keyed and writes.keyed) or declared or writes.line or "")
         keyed = keyed and (writes.keyed is not None or self._owner_of(path[0])[1])
-        return replace(found[-1], line=line, reported=writes.reported, keyed=keyed)
+        unwritten = found[-1].unwritten and writes.first is None
+        return replace(found[-1], line=line, reported=writes.reported, keyed=keyed, unwritten=unwritten)
 
     def _is_field(self, name: str) -> bool:
         """Return True for an entry whose key the author's file spells out, as of a dict of options."""

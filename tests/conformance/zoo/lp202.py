@@ -14,7 +14,7 @@ from zoo.bases import AfterMarker, Boost, IfPrompted, Late, Relative
 from zoo.correct.v1 import Bias, ByHand, V1Base
 from zoo.correct.v2 import V2Base, V2Bias
 from zoo.correct.v2_odd import UnlocksOnceWritten
-from zoo.registry import defect
+from zoo.registry import defect, sound
 
 
 class Forgetful(Late):
@@ -332,3 +332,47 @@ class FromAPool(V1Base):
             tally.count = max(tally.count, len(tally.outputs))
             logits[row, 5] += tally.bias * tally.count
         return logits
+
+
+@sound("a table that `apply` makes when the batch has changed, and keeps until it changes again")
+class TableByBatch(Bias):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.table: torch.Tensor | None = None
+
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        super().update_state(batch_update)
+        if batch_update and self.changes(batch_update):
+            self.table = None
+
+    def changes(self, update: BatchUpdate) -> bool:
+        return True
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        if not self.rows:
+            return logits
+        if self.table is None or len(self.table) != len(logits):
+            self.table = super().apply(torch.zeros_like(logits))
+        return logits + self.table
+
+
+@defect(
+    "LP202",
+    "the table is made again only for a newcomer that uses the plugin",
+    line="if batch_update and self.changes",
+    cause="leaves out what sets `self.table` back",
+)
+class TableForUsers(TableByBatch):
+    def changes(self, update: BatchUpdate) -> bool:
+        return any(self.read(params) for _, params, *_ in update.added)
+
+
+@defect(
+    "LP202",
+    "the table of the first call is kept",
+    line="if self.table is None",
+    cause="nothing has changed it",
+)
+class TableOfTheFirstCall(TableByBatch):
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        Bias.update_state(self, batch_update)

@@ -8,7 +8,7 @@ import torch
 from lpkit.v1 import BatchUpdate, process_dict_updates
 
 from zoo.arguments import tokens
-from zoo.correct.v1 import V1Base
+from zoo.correct.v1 import SWAP, V1Base
 from zoo.correct.v1_history import History
 from zoo.registry import defect, sound
 
@@ -306,3 +306,50 @@ class ClearsItsMask(V1Base):
             logits[row] -= by + amount
             self.mask.zero_()
         return logits
+
+
+@sound("a table by row that grows with the batch")
+class Growing(V1Base):
+    CASE = {"extra_args": {"bias": 2.5}}
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.amounts = torch.zeros(1)
+
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        if batch_update is None:
+            return
+        for row, params, *_ in batch_update.added:
+            self.put(row, self.read(params))
+        for row in batch_update.removed:
+            self.put(row, None)
+        for source, target, kind in batch_update.moved:
+            last = max(source, target)
+            self.put(last, self.amounts[last].item() if last < len(self.amounts) else None)
+            one, other = self.amounts[source].item(), self.amounts[target].item()
+            self.put(target, one)
+            self.put(source, other if kind is SWAP else None)
+
+    def put(self, row: int, amount: float | None) -> None:
+        if row >= len(self.amounts):
+            self.amounts = self.grown(2 * row)
+        self.amounts[row] = amount or 0.0
+
+    def grown(self, size: int) -> torch.Tensor:
+        return torch.cat([self.amounts, torch.zeros(size - len(self.amounts))])
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        some = min(len(logits), len(self.amounts))
+        logits[:some, :9] += self.amounts[:some, None].to(self.device, non_blocking=True)
+        return logits
+
+
+@defect(
+    "LP201",
+    "what the table holds is lost when it grows",
+    line="self.amounts = self.grown(",
+    cause="makes `self.least` anew",
+)
+class LostWhenItGrows(Growing):
+    def grown(self, size: int) -> torch.Tensor:
+        return torch.zeros(size)
