@@ -167,6 +167,10 @@ class StateHistory:
             shown[change.step, line] = text
         return tuple(shown.values())[-MOST_SHOWN:]
 
+    def _of_entry(self, here: int) -> list[Change]:
+        """The changes of the entry of this row or slot; all of them where entries are not those of rows or slots."""
+        return [change for change in self.changes if not self.by_position or change.path[:1] == (here,)]
+
     @property
     def _since(self) -> list[Change]:
         """The changes since the request arrived."""
@@ -200,7 +204,7 @@ class StateHistory:
         always = self._counter() or self._used_before(here) or self._remade(here)
         if always or proven:
             return always
-        early = self._early(min(self.positions), "came")
+        early = self._early(here, min(self.positions), "came")
         return self._added_again() or self._taken_back() or self._of_another(here) or early or self._again()
 
     def _added_again(self) -> Reason | None:
@@ -221,7 +225,7 @@ class StateHistory:
 
     def _of_another(self, here: int) -> Reason | None:
         """Return the reason if the entry was last written when another request came."""
-        own = [change for change in self.changes if not self.by_position or change.path[:1] == (here,)]
+        own = self._of_entry(here)
         if not own or own[-1].method == "apply" or own[-1].value is None:
             return None
         step, line = own[-1].step, own[-1].lines[0].number
@@ -242,7 +246,7 @@ class StateHistory:
 
     def _remade(self, here: int) -> Reason | None:
         """Return the reason if the table is made anew behind the write of the request's entry, and loses it."""
-        own = [change for change in self._since if change.path[:1] == (here,)]
+        own = [change for change in self._of_entry(here) if change.step >= min(self.positions)]
         if not self.by_position or len(own) < 2:
             return None
         former, last = (change.lines[0] for change in own[-2:])
@@ -250,12 +254,12 @@ class StateHistory:
             return None
         return self._reason("remade", last, line=last.number, step=own[-1].step, former=former.number)
 
-    def _early(self, changed: int, what: str) -> Reason | None:
-        """Return the reason if ``apply`` made the value before the step that changed the batch, and nothing since.
+    def _early(self, here: int, changed: int, what: str) -> Reason | None:
+        """Return the reason if ``apply`` made the entry before the step that changed the batch, and nothing since.
 
         ``what``: the request did there.
         """
-        last = next(reversed(self.changes), None)
+        last = next(reversed(self._of_entry(here) or self.changes), None)
         if not last or last.method != "apply" or last.step >= changed:
             return None
         line, names = last.lines[0], {"step": changed, "what": what}
@@ -313,7 +317,7 @@ class StateHistory:
         made = [change for change in self.changes if change.step == step and change.method != "apply"]
         names = {"step": step, "there": there, "here": here}
         if not made and all(change.method == "apply" for change in self.changes):
-            return self._early(step, "moved")
+            return self._early(here, step, "moved")
         if not made:
             writes = {line for change in self.changes for line in change.lines}
             tests = [test for line in writes for test in branches(line.code, line.number) if str(test) == blamed]
