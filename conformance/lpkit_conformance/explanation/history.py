@@ -247,7 +247,7 @@ class StateHistory:
     def _remade(self, here: int) -> Reason | None:
         """Return the reason if the table is made anew behind the write of the request's entry, and loses it."""
         own = [change for change in self._of_entry(here) if change.step >= min(self.positions)]
-        if not self.by_position or len(own) < 2:
+        if "." not in self.name or not self.by_position or len(own) < 2:
             return None
         former, last = (change.lines[0] for change in own[-2:])
         if own[-2].value is None or not self._sets.search(last.text) or self._sets.search(former.text):
@@ -281,8 +281,8 @@ class StateHistory:
             inside = list(ast.walk(function))
             tests = [node for node in inside if isinstance(node, ast.If) and (file, node.lineno) in ran]
             for node in inside:
-                resets = isinstance(node, ast.Assign | ast.Expr) and self._sets.search(ast.unparse(node))
-                if resets and (file, node.lineno) not in ran:
+                resets = isinstance(node, ast.stmt) and (file, node.lineno) not in ran
+                if resets and isinstance(node, ast.Assign | ast.Expr) and self._sets.search(ast.unparse(node)):
                     around = [test for test in tests if any(node in ast.walk(part) for part in test.body)]
                     left = [test for test in tests if any((file, part.lineno) in ran for part in _returns(test))]
                     if around or left:
