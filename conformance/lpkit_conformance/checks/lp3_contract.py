@@ -156,7 +156,8 @@ class LP302(Check):
                 alone = runs.expected(item.request, item.position)
                 changed = not torch.equal(observation.before[row], observation.after[row])
                 of_user = active.variant is not None and changed and subject.setup.host == V2
-                if of_user and driver.slots.slot(item.request) in driver.declined:
+                held = of_user and item.request in driver.slots  # until the request is finished
+                if held and driver.slots.slot(item.request) in driver.declined:
                     summary = f"the row of {item.request} was changed, though add_request returned False for it"
                     raise Failed(summary, {"row": str(row)}, "the logits as they were", "other logits")
                 if active.variant is not None or item.discarded or alone is None:

@@ -68,7 +68,12 @@ class WantsItsKey(Boost):
         cls.read(params)
 
 
-@defect("LP102", "checks the range of a default, which no client has sent", cause="`value` is 0 for a request without")
+@defect(
+    "LP102",
+    "checks the range of a default, which no client has sent",
+    cause="`value` is 0 for a request without",
+    also=("LP103", "LP104"),
+)
 class ChecksItsDefault(Boost):
     @classmethod
     def validate_params(cls, params: Any) -> None:

@@ -34,7 +34,9 @@ class IntOfInfinity(Bias):
         cls.read(params)
 
 
-@defect("LP103", "a validator that compares with None", case={"extra_args": {"v_low": 1.0, "v_high": 3.0}})
+@defect(
+    "LP103", "a validator that compares with None", case={"extra_args": {"v_low": 1.0, "v_high": 3.0}}, also=("LP113",)
+)
 class CrossChecks(lpkit.LogitsProcessor):
     class Params(lpkit.Params, prefix="v_"):
         low: float | None = None

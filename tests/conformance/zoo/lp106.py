@@ -26,7 +26,7 @@ class InsistsOnBool(V1Base):
         return logits
 
 
-@defect("LP106", "insists on a tuple", case={"extra_args": {"pair": (4, 9)}})
+@defect("LP106", "insists on a tuple", case={"extra_args": {"pair": (4, 9)}}, also=("LP109",))
 class InsistsOnTuple(V1Base):
     @classmethod
     def read(cls, params: Any) -> Any:

@@ -46,7 +46,12 @@ class Counted:
         self.outputs.pop(row, None)
 
 
-@defect("LP204", "an object of its own keeps two tables, and one of them moves", cause="`self.counted.outputs[0]` is")
+@defect(
+    "LP204",
+    "an object of its own keeps two tables, and one of them moves",
+    cause="`self.counted.outputs[0]` is",
+    also=("LP205", "LP213"),
+)
 class MovesOneOfTwo(ByHand):
     CASE = {"extra_args": {"weight": 1.5}}
     read = History.read
@@ -133,7 +138,14 @@ class MovesTheObject(ByHand):
         return logits
 
 
-@defect("LP204", "packs its rows before they move", line="if update.added", state="self.packed", advice="derived")
+@defect(
+    "LP204",
+    "packs its rows before they move",
+    line="if update.added",
+    state="self.packed",
+    advice="derived",
+    also=("LP205",),
+)
 class PacksBeforeMoves(ByHand):
     packed = torch.zeros(0, dtype=torch.int64)
 
@@ -157,7 +169,7 @@ class V2OneText(Boost):
     def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
         slots, texts = ctx.expanded_idx_mapping.long(), self.req_states.all_token_ids.gpu
         last = slots * texts.shape[1] + ctx.pos
-        ids = texts.reshape(-1)[(last.unsqueeze(1) - torch.arange(self.LAST)).clamp(min=0)].long()
+        ids = texts.reshape(-1)[(last.unsqueeze(1) - torch.arange(self.LAST, device=last.device)).clamp(min=0)].long()
         said = torch.zeros_like(logits).scatter_(1, ids, 1.0)
         return logits - said * self.per_row(ctx).unsqueeze(1)
 

@@ -146,7 +146,9 @@ class TakesLastColumns(Dense):
         logits[recent] = logits[recent] - self.amount[rows].unsqueeze(1)
 
 
-@defect("LP214", "fills shorter lists up with token 0", line="pad_sequence(", state="ids", advice="filled")
+@defect(
+    "LP214", "fills shorter lists up with token 0", line="pad_sequence(", state="ids", advice="filled", also=("LP201",)
+)
 class FillsWithTokenZero(History):
     def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
         weight = self.read(params)
@@ -155,10 +157,11 @@ class FillsWithTokenZero(History):
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         if self.rows:
             texts = [
-                torch.tensor([i for i in [*prompt, *outputs] if i >= 0]) for _, prompt, outputs in self.rows.values()
+                torch.tensor([i for i in [*prompt, *outputs] if i >= 0], device=self.device)
+                for _, prompt, outputs in self.rows.values()
             ]
             ids = pad_sequence(texts, batch_first=True)
-            weights = torch.tensor([weight for weight, *_ in self.rows.values()]).unsqueeze(1)
-            rows = torch.tensor(list(self.rows)).unsqueeze(1)
+            weights = torch.tensor([weight for weight, *_ in self.rows.values()], device=self.device).unsqueeze(1)
+            rows = torch.tensor(list(self.rows), device=self.device).unsqueeze(1)
             logits[rows, ids] = logits[rows, ids] - weights
         return logits

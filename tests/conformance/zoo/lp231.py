@@ -41,7 +41,7 @@ class TrustsItsMask(Cycle):
         return NEXT[outputs[-1]]
 
 
-@defect("LP231", "edits no row of the batch as soon as one holds a token that it did not force")
+@defect("LP231", "edits no row of the batch as soon as one holds a token that it did not force", also=("LP221",))
 class LeavesTheBatch(Cycle):
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         lasts = [outputs[-1] for _, outputs in self.rows.values() if outputs]

@@ -91,7 +91,7 @@ class CountsProcess(CountsCalls):
         return found
 
 
-@defect("LP303", "remembers the last result of a row and averages")
+@defect("LP303", "remembers the last result of a row and averages", also=("LP201",))
 class Averages(Dense):
     last: torch.Tensor | None = None
 
@@ -136,7 +136,7 @@ class AddsUp(Simple):
         return apply
 
 
-@defect("LP303", "leaves the logits alone at every 40th call")
+@defect("LP303", "leaves the logits alone at every 40th call", also=("LP202",))
 class SkipsCalls(Bias):
     calls = 0
 

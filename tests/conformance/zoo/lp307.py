@@ -42,7 +42,7 @@ class CutsEverything(V1Base):
         return logits
 
 
-@defect("LP307", "a strict comparison with the maximum", case={"extra_args": {"sigma": 0.0}})
+@defect("LP307", "a strict comparison with the maximum", case={"extra_args": {"sigma": 0.0}}, also=("LP310",))
 class StrictlyAbove(V1Base):
     @classmethod
     def read(cls, params: Any) -> Any:

@@ -13,7 +13,13 @@ from zoo.correct.v2 import V2MinP
 from zoo.registry import defect, sound
 
 
-@defect("LP310", "returns early if anything is masked", line="return logits if bool", cause="answered otherwise")
+@defect(
+    "LP310",
+    "returns early if anything is masked",
+    line="return logits if bool",
+    cause="answered otherwise",
+    also=("LP112",),
+)
 class OffForMasks(Bias):
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         return logits if bool((logits == -INF).any()) else super().apply(logits)

@@ -41,6 +41,7 @@ class PromptAtAdmission(Dense):
     "copies the prompt's ids at admission, where V2 has none",
     advice="no-prompt",
     line="set(request.prompt_token_ids",
+    also=("LP222",),
 )
 class CopiesThePrompt(Dense):
     ids = lpkit.ragged(torch.int64, limit=8192)

@@ -38,6 +38,7 @@ class WarmsUp(Dense):
     "LP605",
     "forces the end some milliseconds after the request came: two runs of the same steps differ, too",
     cause="reads a clock for `begun`",
+    also=("LP201",),
 )
 class Deadline(Simple):
     def make(self, amount: float, params: Any) -> Any:

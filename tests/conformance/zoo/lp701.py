@@ -21,7 +21,7 @@ class Loops(Bias):
         return logits
 
 
-@defect("LP701", "one index operation per row", name="RowByRow")
+@defect("LP701", "one index operation per row", name="RowByRow", also=("LP804",))
 class V2RowByRow(Boost):
     def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
         for row, slot in enumerate(ctx.idx_mapping_np):

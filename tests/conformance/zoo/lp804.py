@@ -136,7 +136,7 @@ class GreedyDrafts(Boost):
         return torch.where(greedy & (ctx.expanded_local_pos > 0), 0.0, super().per_row(ctx))
 
 
-@defect("LP804", "declares that it reads lengths, and reads ids", advice="placeholders")
+@defect("LP804", "declares that it reads lengths, and reads ids", advice="placeholders", also=("LP403", "LP505"))
 class ReadsMoreThanLengths(Simple):
     history = "length"
 

@@ -25,7 +25,7 @@ class HelpsTheDrafter(Boost):
         return logits.scatter_add_(1, torch.where(helped, behind, 0).unsqueeze(1), bonus)
 
 
-@defect("LP809", "an incremental table of the tokens seen, which keeps those of rejected drafts")
+@defect("LP809", "an incremental table of the tokens seen, which keeps those of rejected drafts", also=("LP220",))
 class KeepsRejectedDrafts(V2Presence):
     def __init__(self, vllm_config: Any, req_states: v2.LogitsProcRequestState) -> None:
         super().__init__(vllm_config, req_states)

@@ -188,8 +188,8 @@ class KeepsByTooLittle(Bias):
 class TopOfAllRows(Bias):
     def update_state(self, batch_update: BatchUpdate | None) -> None:
         super().update_state(batch_update)
-        self.index = torch.tensor(list(self.rows), dtype=torch.int64)
-        self.by = torch.tensor([bias for _, bias in self.rows.values()])
+        self.index = torch.tensor(list(self.rows), dtype=torch.int64, device=self.device)
+        self.by = torch.tensor([bias for _, bias in self.rows.values()], device=self.device)
 
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         if self.rows:

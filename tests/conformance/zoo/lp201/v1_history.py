@@ -204,7 +204,9 @@ class OwnMinTokens(LastMinTokens):
 PRESETS = {"plain": {7: -1.0}, "terse": {9: 2.0}}
 
 
-@defect("LP201", "a request's own values go into a preset, and two instances of one process differ by it")
+@defect(
+    "LP201", "a request's own values go into a preset, and two instances of one process differ by it", also=("LP103",)
+)
 class AddsToPreset(V1Base):
     CASE = {"extra_args": {"style": "plain", "further": {"5": 2.0}}}
 
@@ -261,13 +263,17 @@ class ClosesWithItsOwn(ClosesAtTheEnd):
     pass
 
 
-@defect("LP201", "ends each reply with the list of the request that came first, shortly before `max_tokens`")
+@defect(
+    "LP201",
+    "ends each reply with the list of the request that came first, shortly before `max_tokens`",
+    also=("LP104",),
+)
 class ClosesWithTheFirst(ClosesAtTheEnd):
     def closing(self, own: list[int]) -> list[int]:
         return self.rows[min(self.rows)][0]
 
 
-@defect("LP201", "reads a loop's variable late", line="def raised", state="bias", cause="`bias` is")
+@defect("LP201", "reads a loop's variable late", line="def raised", state="bias", cause="`bias` is", also=("LP109",))
 class BindsLate(V1Base):
     CASE = {"extra_args": {"bias": 1.5}}
 
