@@ -6,6 +6,8 @@ import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from lpkit.sampling_params import GREEDY_EPSILON
+
 from lpkit_conformance import traces
 from lpkit_conformance.activity.acting import Activity, activity
 from lpkit_conformance.errors import CaseError
@@ -104,9 +106,17 @@ def _best(subject: Subject, candidates: Iterable[Found], best: Found | None = No
 
 def _given(subject: Subject) -> Iterator[Found]:
     yield Found(subject.setup.case, "")
+    yield from _sampled(subject.setup.case)
     yield from _written_out(subject.setup.case)
     yield from _triggered(subject, "")
     yield from _ended(subject.setup.case)
+
+
+def _sampled(case: Case) -> Iterator[Found]:
+    temperature = case.fields.get("temperature")
+    if temperature is not None and temperature < GREEDY_EPSILON:
+        sampled = Case.parse({name: value for name, value in case.to_json().items() if name != "temperature"})
+        yield Found(sampled, "greedy requests never reach a plugin that claims argmax invariance")
 
 
 def _ended(case: Case) -> Iterator[Found]:

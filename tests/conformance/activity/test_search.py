@@ -18,7 +18,7 @@ from lpkit_conformance.suite.in_process import Session
 from lpkit_conformance.suite.inactive import suggested, why_inactive
 from zoo.bases import AfterMarker, IfBest, IfPrompted, Late, PortableLate
 from zoo.correct.portable_odd import Between, Chance
-from zoo.correct.v1 import Bias
+from zoo.correct.v1 import Bias, DenseMinP
 from zoo.correct.v1_few_steps import FirstTokenOnly, FromTheHundredth
 from zoo.correct.v1_history import NoRepeatBigram
 from zoo.lp109 import ChanceMistyped
@@ -77,6 +77,12 @@ def test_a_list_among_its_arguments_is_generated_if_it_waits_for_that() -> None:
 @pytest.mark.parametrize("cls", [Bias, FirstTokenOnly, NoRepeatBigram])
 def test_a_case_for_which_it_acts_soon_is_left_alone(cls: Any) -> None:
     assert search(subject_of(cls)) is None
+
+
+def test_a_greedy_case_is_served_with_a_temperature_if_the_plugin_claims_argmax_invariance() -> None:
+    found = search(subject_of(DenseMinP, {**DenseMinP.CASE, "temperature": 0.0}))
+    assert found is not None
+    assert found.case.fields == DenseMinP.CASE
 
 
 def test_a_case_with_more_min_tokens_than_are_tried_is_searched() -> None:
