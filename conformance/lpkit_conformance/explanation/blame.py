@@ -159,6 +159,9 @@ def _worded(finding: Finding, case: Reproduction) -> Finding:
         "object": case.shared,
         "key": f", `{key}`," if key else "",
         "line": str(case.changed_inside.number) if case.changed_inside else "",
+        "other": case.displaced.request if case.displaced else "",
+        "there": str(case.displaced.row) if case.displaced else "",
+        "here": str(case.mismatch.row),
     }
     cause, fix = finding.cause, finding.fix
     for word, text in words.items():

@@ -15,6 +15,7 @@ from lpkit_conformance.explanation import advice, changes, findings
 from lpkit_conformance.explanation.changes import MakeHost
 from lpkit_conformance.explanation.hazards import CHANGES, Hazard
 from lpkit_conformance.explanation.history import history_of
+from lpkit_conformance.explanation.missed_rows import counting_line
 from lpkit_conformance.explanation.own_objects import with_own_objects
 from lpkit_conformance.explanation.reproduction import Reproduction, played
 from lpkit_conformance.explanation.row_values import SOLO
@@ -238,6 +239,13 @@ EXPERIMENTS: Final = (
         cause="size",
         applies=lambda case: not case.culprit and "alone" in case.hazards and case.program.max_num_seqs > SOLO,
         change=lambda case: [replace(case, program=replace(case.program, max_num_seqs=SOLO))],
+    ),
+    Experiment(cause="ended", applies=lambda case: case.ended, blames=lambda case: (case.ended, ""), rules=True),
+    Experiment(
+        cause="displaced",
+        applies=lambda case: case.displaced,
+        blames=lambda case: counting_line(case.line),
+        rules=True,
     ),
     Experiment(cause="reduces", applies=lambda case: case.mixes and case.apart and case.apart.mixes),
     Experiment(

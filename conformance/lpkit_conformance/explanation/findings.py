@@ -153,6 +153,17 @@ def declaration(owner: Any, name: str) -> str:
     return ""
 
 
+def constructed(cls: type, name: str) -> str:
+    """``file:line`` where a constructor sets ``self.name``; empty without one."""
+    file = inspect.getsourcefile(cls) or ""
+    for function in ast.walk(syntax_of(file)):
+        if isinstance(function, ast.FunctionDef) and function.name == "__init__":
+            for node in ast.walk(function):
+                if isinstance(node, ast.Assign) and name in map(ast.unparse, node.targets):
+                    return f"{file}:{node.lineno}"
+    return ""
+
+
 def line_of_moves(cls: Any) -> str:
     """Return ``file:line`` where a class's own ``update_state`` begins with the moves; empty without one."""
     file, body = _own_body(cls, "update_state") if "update_state" in vars(cls) else ("", [])

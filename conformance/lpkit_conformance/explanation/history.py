@@ -21,7 +21,7 @@ import torch
 from lpkit_conformance.expectation.compare import Mismatch
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.explanation.changes import MakeHost
-from lpkit_conformance.explanation.findings import line_of_moves
+from lpkit_conformance.explanation.findings import constructed, line_of_moves
 from lpkit_conformance.explanation.state import (
     MISSING,
     Keys,
@@ -98,6 +98,7 @@ class StateHistory:
         objects: the objects that the entries are now, by row or slot.
         shared: entries that hold one object at the end, with the line that stored the second, and its step.
         ran: file and number of the lines that ran, by step.
+        made: ``file:line`` where the constructor makes entries that are one object; empty if it does not.
     """
 
     name: str
@@ -118,6 +119,7 @@ class StateHistory:
     objects: dict[int, Any] = field(default_factory=dict)
     shared: dict[frozenset[Any], tuple[int, Line]] = field(default_factory=dict)
     ran: dict[int, set[tuple[str, int]]] = field(default_factory=dict)
+    made: str = ""
 
     @cached_property
     def positions(self) -> dict[int, int]:
@@ -199,6 +201,8 @@ class StateHistory:
         moved = [step for step, there in came_from.items() if there not in (None, self.positions[step])]
         if self.by_position and (two := self._two(here)):
             return two
+        if self.made:
+            return self._reason("one for all", self.made)
         if moved:
             return self._lost(moved[-1], came_from[moved[-1]] or 0, here, blamed)
         always = self._counter() or self._used_before(here) or self._remade(here)
@@ -455,6 +459,8 @@ class _Follower:
     @contextlib.contextmanager
     def around(self, method: str, args: tuple[Any, ...]) -> Iterator[None]:
         history, step = self.history, self.host.step
+        if not self.number and any(_shared_entries(self.value())):
+            history.made = constructed(type(self.host.driver.processor), history.name)
         self.number += 1
         number = self.number
         history.held[step] = self._held()

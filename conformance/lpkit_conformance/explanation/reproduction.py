@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 from lpkit_conformance.expectation.compare import Mismatch
 from lpkit_conformance.explanation.changes import MakeHost, noting_reads
 from lpkit_conformance.explanation.findings import Style, number_read, style_of
 from lpkit_conformance.explanation.hazards import CHANGES, Hazard, hazards
 from lpkit_conformance.explanation.history import history_of
+from lpkit_conformance.explanation.missed_rows import Displaced, displaced, ending_line
 from lpkit_conformance.explanation.own_objects import shared_object, shared_variable
 from lpkit_conformance.explanation.row_values import Apart
 from lpkit_conformance.explanation.scenes import Culprit
@@ -104,7 +106,7 @@ class Reproduction:
         cases = self.subject.cases
         users = [op for op in self.ops if isinstance(op, Arrive) and op.variant is not None]
         fields = {op.request: cases[(op.variant or 0) % len(cases)].fields for op in users}
-        given = {name: {**own, **(own.get("extra_args") or {}), "extra_args": 0} for name, own in fields.items()}
+        given = {name: {**own, **_flat(own.get("extra_args") or {}), "extra_args": 0} for name, own in fields.items()}
         own = given.pop(self.request, {})
         names = dict.fromkeys(name for fields in (own, *given.values()) for name in fields)
         return [name for name in names if any(other.get(name) != own.get(name) for other in given.values())]
@@ -130,6 +132,18 @@ class Reproduction:
         name = self.culprit.name if self.culprit else ""
         return shared_variable(played(self, self.make_host), name) if name.isidentifier() else ""
 
+    @cached_property
+    def ended(self) -> str:
+        """``file:line`` that ended the call for all rows before it came to this row; empty if none did."""
+        several = sum(isinstance(op, Arrive) for op in self.ops) > 1
+        skips = several and self.mismatch.kind == "lost" and self.style != "adapter"
+        return ending_line(*self.at) if skips else ""
+
+    @cached_property
+    def displaced(self) -> Displaced | None:
+        """The other request whose edit the row got."""
+        return None if self.culprit or self.style == "adapter" else displaced(*self.at)
+
     @property
     def number(self) -> str:
         """The number of a row or slot that the first line with another value reads; empty if it has no usual name."""
@@ -147,6 +161,13 @@ class Reproduction:
     def doing(self, *programs: Sequence[Op]) -> list[Reproduction]:
         """Return the same with each of these programs; an empty one is none."""
         return [replace(self, program=replace(self.program, ops=tuple(ops))) for ops in programs if ops]
+
+
+def _flat(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments with those inside of objects by names of their own."""
+    objects = {name: value for name, value in arguments.items() if isinstance(value, dict)}
+    inner = {f"{name}[{key!r}]": item for name, value in objects.items() for key, item in value.items()}
+    return {name: value for name, value in arguments.items() if name not in objects} | inner
 
 
 def played(case: Reproduction, make_host: MakeHost) -> Host:

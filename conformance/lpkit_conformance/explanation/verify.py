@@ -17,6 +17,7 @@ from lpkit_conformance.explanation.blame import blamed
 from lpkit_conformance.explanation.changes import MakeHost, with_rows_mapped
 from lpkit_conformance.explanation.culprit import find_culprit, find_raising
 from lpkit_conformance.explanation.hazards import SHORT, Hazard, fix_for, fix_for_exception, hazards, without
+from lpkit_conformance.explanation.missed_rows import deciding_line
 from lpkit_conformance.explanation.picture import record_frames
 from lpkit_conformance.explanation.reproduction import Reproduction
 from lpkit_conformance.explanation.row_values import first_apart
@@ -206,7 +207,8 @@ def _evidence(subject: Subject, small: Program, trouble: Trouble, make_host: Mak
     short = [op for op in small.ops if isinstance(op, Arrive) and op.prompt_len <= SHORT]
     prompts = {f"prompt of {op.request}": f"{op.prompt_len} token{'s' * (op.prompt_len > 1)}" for op in short}
     frames, arguments = record_frames(subject, small.ops, small.max_num_seqs, make_host)
-    finding = replace(finding, where={**finding.where, **prompts}, scenario=scenario_of(subject, small, make_host))
+    where, scenario = {**finding.where, **prompts}, scenario_of(subject, small, make_host)
+    finding = replace(finding, where=where, scenario=scenario, location=deciding_line(finding.location))
     return with_batch(finding, subject, frames, small.ops, arguments, differs, rows=rows)
 
 

@@ -226,6 +226,8 @@ def neighbours(case: Case, accepts: Callable[[SamplingParams], bool], vocab_size
     shifted = _shift(extra, 1, vocab_size)
     changes = [{key: shifted[key]} for key in extra] if len(extra) > 1 else []
     for key, value in extra.items():
+        if isinstance(value, dict) and len(value) > 1:
+            changes += [{key: {**value, inner: shifted[key][inner]}} for inner in value]
         if isinstance(value, list) and len(value) > 1:
             changes += [{key: value[::-1]}, {key: [*value, shifted[key][0]]}]
             if all(type(item) is int for item in value):  # with the same sum
