@@ -146,6 +146,7 @@ class Scene:
     _position: int = field(default=ANYWHERE, init=False)
     _captured: dict[Path, State] = field(default_factory=dict, init=False)
     _innermost: Any = field(default=None, init=False)
+    _undo: list[Callable[[], object]] = field(default_factory=list, init=False)
 
     def search(self) -> Culprit | None:
         """Return the smallest part of the state that makes the row right when it is set back."""
@@ -178,7 +179,7 @@ class Scene:
             for name, number in itertools.product(entries, NEUTRAL):
 
                 def set_to(host: Host, name: str = name, number: int = number) -> None:
-                    self._parts(host.driver.processor, ()).put_value(name, number)
+                    self._undo.append(self._parts(host.driver.processor, ()).put_value(name, number))
 
                 if self._row_right(set_to):
                     return name.replace(ENTRY, f"[{self._position}]"), entries[name], number
@@ -347,7 +348,7 @@ class Scene:
         def set_back(host: Host) -> None:
             here, own = self._parts(host.driver.processor, path), self._own(host, path)
             for name in names:
-                here.put(name, own)
+                self._undo.append(here.put(name, own))
 
         return self._row_right(set_back)
 
@@ -374,12 +375,17 @@ class Scene:
             with around(host, method, args) if around else following(note) if follows else contextlib.nullcontext():
                 yield
 
-        with self.subject.as_imported(), contextlib.suppress(PluginError):
-            host = self.make_host(self.subject, self.size)
-            with host.driver.watched(watch):
-                for seen in host.run(self.ops):
-                    if seen.shows(self.mismatch.step, request):
-                        return self._judged(host, seen)
+        try:
+            with self.subject.as_imported(), contextlib.suppress(PluginError):
+                host = self.make_host(self.subject, self.size)
+                with host.driver.watched(watch):
+                    for seen in host.run(self.ops):
+                        if seen.shows(self.mismatch.step, request):
+                            return self._judged(host, seen)
+        finally:
+            while self._undo:
+                with contextlib.suppress(Exception):  # what refuses to be set
+                    self._undo.pop()()
         return False
 
     def _is_point(self, frame: FrameType, event: str) -> bool:
@@ -425,7 +431,8 @@ class Scene:
         if self.point is not None:
             return self._captured[tuple(path)].copied()
         with self.subject.as_imported():
-            return self._parts(self.own_instance(self, host, occupant), path, host.driver.processor).copied()
+            own = self.own_instance(self, host, occupant)  # kept: its finalizers may close what is copied
+            return self._parts(own, path, host.driver.processor).copied()
 
     def _parts(self, processor: Any, path: Sequence[str], failing: Any = None) -> State:
         """Return parts of an instance; what is empty in it is divided as in the ``failing`` one."""

@@ -10,9 +10,9 @@ import random
 import re
 import reprlib
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import CellType, FunctionType, MethodType, ModuleType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import torch
@@ -20,6 +20,8 @@ from lpkit import Params
 
 from lpkit_conformance.instruments.author_lines import is_authors
 from lpkit_conformance.instruments.module_state import CACHED
+
+T = TypeVar("T")
 
 MISSING: Final = object()
 """In place of a value that is not there."""
@@ -124,33 +126,45 @@ class State:
         twin._copies = {name: _copied(self.get(name)) for name in self.places}
         return twin
 
-    def put(self, name: str, source: State) -> None:
-        """Take a part over from ``source``, also if one of the two lacks it."""
+    def put(self, name: str, source: State) -> Callable[[], object]:
+        """Take a part over from ``source``, also if one of the two lacks it; return what undoes it."""
         self.places.setdefault(name, (self.home, source.places.get(name, (None, None))[1]))
-        self.put_value(name, source.get(name))
+        return self.put_value(name, source.get(name))
 
-    def put_value(self, name: str, value: Any) -> None:
+    def put_value(self, name: str, value: Any) -> Callable[[], object]:
+        """Set a part, and return what undoes it: the author's modules may hold the same object."""
         owner, key = self.places[name]
         if isinstance(owner, CellType):
+            before = owner.cell_contents
             owner.cell_contents = value
-        elif isinstance(owner, type | ModuleType):
+            return lambda: setattr(owner, "cell_contents", before)
+        if isinstance(owner, type | ModuleType):
             made = vars(owner)[key]
+            function = getattr(made, "__func__", made)
             if isinstance(made, CACHED):
                 made.cache_clear()
-            elif defaults(made):
-                getattr(made, "__func__", made).__defaults__ = tuple(value)
-            else:
-                setattr(owner, key, value)
-        elif value is MISSING:
-            owner.pop(key, None)
-        else:
-            owner[key] = value
+                return made.cache_clear
+            if defaults(made):
+                before, function.__defaults__ = function.__defaults__, tuple(value)
+                return lambda: setattr(function, "__defaults__", before)
+            setattr(owner, key, value)
+            return lambda: setattr(owner, key, made)
+        held = owner.get(key, MISSING) if isinstance(owner, dict | _Slots) else _copied(owner[key])
+        _set(owner, key, value)
+        return lambda: _set(owner, key, held)
 
     def add_attributes(self, path: str, owner: Any) -> None:
         self.home = _home(owner)
         for name, value in self.home.items():
             if not type(value).__module__.startswith("lpkit."):
                 self.places[f"{path}.{name}"] = self.home, name
+
+
+def _set(owner: Any, key: Any, value: Any) -> None:
+    if value is MISSING:
+        owner.pop(key, None)
+    else:
+        owner[key] = value
 
 
 def state_of(path: str, value: Any, position: int) -> State:
@@ -238,10 +252,19 @@ def _copied(value: Any, whole: bool = True) -> Any:
         return value.copy()
     if whole and hasattr(value, "__dict__") and is_authors_object(value):
         with contextlib.suppress(Exception):  # an object that cannot be copied
-            twin = copy.copy(value)
+            twin = copy.copy(value) if not hasattr(value, "__del__") else _without_finalizer(value)
             vars(twin).update({name: _copied(part, whole=False) for name, part in vars(value).items()})
             return twin
     return value
+
+
+def _without_finalizer(value: T) -> T:
+    """Return an object with the same attributes that closes nothing when it goes, and keeps the original open."""
+    cls = type(value)
+    names = {"__module__": cls.__module__, "__del__": lambda self, original=value: None}
+    twin: T = object.__new__(type(cls.__name__, (cls,), names))
+    vars(twin).update(vars(value))
+    return twin
 
 
 def content(value: Any) -> Any:

@@ -273,3 +273,35 @@ class UntilAnyClosing(UntilItsClosing):
     def over(self, closing: list[int], outputs: list[int]) -> bool:
         self.done = self.done or super().over(closing, outputs)
         return self.done
+
+
+@defect("LP201", "rows are counted among its requests", line="torch.arange(", advice="displaced", also=("LP302",))
+class CountsRows(Bias):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        states = [self.rows[row] for row in sorted(self.rows)]
+        if states:
+            places = torch.arange(len(states), device=self.device)
+            ids = torch.tensor([where for where, _ in states], device=self.device)
+            logits[places, ids] += torch.tensor([bias for _, bias in states], device=self.device)
+        return logits
+
+
+@defect("LP201", "the first request that is not due ends the loop", line="return logits", advice="ended")
+class EndsTheLoop(AtChanges):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (where, bias) in sorted(self.rows.items()):
+            if where % 2:
+                return logits
+            logits[row, where] += bias
+        return logits
+
+
+@defect("LP201", "one set for all rows", line="= [set()] * ", cause="one object into all entries", state="self.ids[0]")
+class OneSetForAll(Bias):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.ids = [set[int]()] * self.max_num_seqs
+        self.ids = [set()] * self.max_num_seqs
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        return logits
