@@ -9,7 +9,7 @@ from lpkit.v1 import BatchUpdate
 
 from zoo.arguments import INF, number, token, tokens
 from zoo.bases import AtChanges, Relative
-from zoo.correct.v1 import Bias, DenseMinP
+from zoo.correct.v1 import Bias, ByHand, DenseMinP
 from zoo.registry import defect, sound
 
 
@@ -287,21 +287,28 @@ class CountsRows(Bias):
 
 
 @defect("LP201", "the first request that is not due ends the loop", line="return logits", advice="ended")
-class EndsTheLoop(AtChanges):
+class EndsTheLoop(Bias):
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         for row, (where, bias) in sorted(self.rows.items()):
-            if where % 2:
+            if where % 2 == 0:
                 return logits
             logits[row, where] += bias
         return logits
 
 
-@defect("LP201", "one set for all rows", line="= [set()] * ", cause="one object into all entries", state="self.ids[0]")
-class OneSetForAll(Bias):
+@defect("LP201", "one set for all rows", line="= [set[int]()] * ", cause="one object into all entries")
+class OneSetForAll(ByHand):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.ids = [set[int]()] * self.max_num_seqs
-        self.ids = [set()] * self.max_num_seqs
+
+    def place(self, row: int, state: Any) -> None:
+        super().place(row, state)
+        self.ids[row].clear()
+        self.ids[row].update([] if state is None else [state[0]])
 
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (_, bias) in self.rows.items():
+            for where in self.ids[row]:
+                logits[row, where] += bias
         return logits
