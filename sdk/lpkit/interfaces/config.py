@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 MODEL_NAME = "lpkit/reference"
-"""Default name of the model and of its tokenizer. Neither exists."""
+"""Name of the model and of its tokenizer where no folder is given. Neither exists."""
 
 
 @dataclass
@@ -184,7 +184,8 @@ def make_config(
         eos_token_id: the end-of-sequence token; None: the tokenizer's, if it has one.
         device: of the engine.
         thinking: the markers of thoughts, or None.
-        tokenizer: for ``lpkit.tokenizer``: a tokenizer, its folder, or a function that makes a tokenizer.
+        tokenizer: for ``lpkit.tokenizer``: a tokenizer, its folder, or a function that makes a tokenizer. The folder is
+            that of the model, too.
         hf_config: further fields of the model's configuration.
 
     Returns:
@@ -199,7 +200,7 @@ def make_config(
     }
     model = ModelConfig(max_model_len, vocab_size, SimpleNamespace(**fields), skip_tokenizer_init=tokenizer is None)
     if isinstance(tokenizer, str):
-        model.tokenizer = tokenizer
+        model.tokenizer = model.model = tokenizer  # in vLLM the model's folder has the tokenizer, too
     else:
         model.lpkit_tokenizer = tokenizer
     return Config(

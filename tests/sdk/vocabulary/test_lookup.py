@@ -35,6 +35,7 @@ def test_transformers_loads_what_the_configuration_names_once(folder: str) -> No
     found = lpkit.tokenizer(make_config(tokenizer=folder))
     assert found.get_vocab() == byte_level().get_vocab()
     assert lpkit.tokenizer(make_config(tokenizer=folder)) is found
+    assert make_config(tokenizer=folder).model_config.model == folder
 
 
 @pytest.mark.parametrize("place", lookup.VLLM_MODULES)
