@@ -16,7 +16,7 @@ from lpkit_conformance.explanation.changes import MakeHost
 from lpkit_conformance.explanation.hazards import CHANGES, Hazard
 from lpkit_conformance.explanation.history import history_of
 from lpkit_conformance.explanation.missed_rows import counting_line
-from lpkit_conformance.explanation.own_objects import with_own_objects
+from lpkit_conformance.explanation.own_objects import changing_line, returning_copies, with_own_objects
 from lpkit_conformance.explanation.reproduction import Reproduction, played
 from lpkit_conformance.explanation.row_values import SOLO
 from lpkit_conformance.explanation.state import attributes
@@ -188,6 +188,13 @@ EXPERIMENTS: Final = (
         cause="key-changed",
         applies=lambda case: case.changed_inside,
         blames=lambda case: (str(case.changed_inside), ""),
+        rules=True,
+    ),
+    Experiment(
+        cause="returned",
+        applies=lambda case: case.keyed and case.subject.plugin.modules,
+        change=lambda case: [replace(case, make_host=returning_copies(case.make_host))],
+        blames=lambda case: (changing_line(case.subject.plugin.cls, case.kept_in.rpartition(".")[2]), ""),
         rules=True,
     ),
     Experiment(

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import copy
 import functools
+import inspect
+import re
 from collections.abc import Callable, Iterator, Sequence
 from types import CellType, FunctionType
 from typing import Any
 
+from lpkit_conformance.explanation.advice import text_at
 from lpkit_conformance.explanation.changes import MakeHost, changed
 from lpkit_conformance.explanation.state import attributes, is_authors_object
 from lpkit_conformance.hosts import Host, PluginError
+from lpkit_conformance.instruments.author_lines import syntax_of
+from lpkit_conformance.instruments.module_state import CACHED, owners
+from lpkit_conformance.instruments.trails import changed_by
 from lpkit_conformance.programs.generate import Op
+from lpkit_conformance.subject.subject import Subject
 
 MOST_NESTED = 2
 """Objects in objects of the author's in which entries of requests are looked for."""
@@ -76,6 +84,42 @@ def with_own_objects(make_host: MakeHost) -> MakeHost:
         _after_reports(host, separate)
 
     return changed(make_host, change)
+
+
+def returning_copies(make_host: MakeHost) -> MakeHost:
+    """Return the same host; what ``functools`` caches for the author's functions is copied each time it is returned.
+
+    The functions are the author's own again when the plugin's modules are restored.
+    """
+
+    def make(subject: Subject, size: int) -> Host:
+        for owner in owners(subject.plugin.cls):
+            for name, function in list(vars(owner).items()):
+                if isinstance(function, CACHED):
+                    setattr(owner, name, _copying(function))
+        return make_host(subject, size)
+
+    return make
+
+
+def _copying(function: Callable[..., Any]) -> Callable[..., Any]:
+    return functools.wraps(function)(lambda *args, **named: copy.deepcopy(function(*args, **named)))
+
+
+def changing_line(cls: type, function: str) -> str:
+    """Return ``file:line`` that changes in place what a function has returned; empty without one."""
+    file = inspect.getsourcefile(cls) or ""
+    for scope in ast.walk(syntax_of(file)):
+        if isinstance(scope, ast.FunctionDef):
+            assigns = [node for node in ast.walk(scope) if isinstance(node, ast.Assign | ast.NamedExpr)]
+            calls = [node for node in assigns if re.match(rf"(\w+\.)?{function}\(", ast.unparse(node.value))]
+            targets = [node.target if isinstance(node, ast.NamedExpr) else node.targets[0] for node in calls]
+            held = {ast.unparse(target) for target in targets}
+            lines = (f"{file}:{number}" for number in range(scope.lineno, (scope.end_lineno or 0) + 1))
+            for place in lines:
+                if changed_by(place) in held and f"{function}(" not in text_at(place):
+                    return place
+    return ""
 
 
 def _after_reports(host: Host, look: Callable[[], None]) -> None:

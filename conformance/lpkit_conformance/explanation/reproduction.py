@@ -93,11 +93,15 @@ class Reproduction:
     def at(self) -> tuple[Subject, Sequence[Op], int, Mismatch, MakeHost]:
         return self.subject, self.ops, self.program.max_num_seqs, self.mismatch, self.make_host
 
+    @property
+    def kept_in(self) -> str:
+        """The name of the state at fault, or else of what the first difference is looked up in; empty without one."""
+        return self.culprit.name if self.culprit else self.apart.name if self.apart else ""
+
     @cached_property
     def changed_inside(self) -> Line | None:
         """The line that changed what an entry of the state at fault holds, if one did."""
-        name = self.culprit.name if self.culprit else self.apart.name if self.apart else ""
-        found = history_of(*self.at, name) if self.keyed else None
+        found = history_of(*self.at, self.kept_in) if self.keyed else None
         return found.changed_inside if found else None
 
     @property

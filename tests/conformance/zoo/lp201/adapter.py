@@ -169,3 +169,21 @@ def lowered(ids: list[int], logits: torch.Tensor, *, amount: float, seen: Any = 
 class NotesInADefault(Simple):
     def make(self, amount: float, params: Any) -> Any:
         return functools.partial(lowered, amount=amount)
+
+
+@functools.lru_cache(maxsize=64)
+def lowered_ids(size: int, first: int, device: torch.device) -> torch.Tensor:
+    mask = torch.zeros(size, dtype=torch.bool, device=device)
+    mask[first] = True
+    return mask
+
+
+@defect("LP201", "a cached mask is changed in place", advice="returned", line="mask[output_ids] = True")
+class ChangesTheCachedMask(Simple):
+    def make(self, amount: float, params: Any) -> Callable[..., torch.Tensor]:
+        def apply(prompt_ids: list[int], output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
+            mask = lowered_ids(logits.shape[-1], 9, logits.device)
+            mask[output_ids] = True
+            return torch.where(mask, logits - amount, logits)
+
+        return apply

@@ -1,0 +1,140 @@
+"""Edits that miss their row: a call that ends before it comes to the row, and an edit that lands in another row."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import re
+from collections.abc import Iterator, Sequence
+from types import FrameType
+from typing import Any, NamedTuple
+
+import torch
+
+from lpkit_conformance.expectation.compare import Mismatch
+from lpkit_conformance.expectation.solo import solo_runs
+from lpkit_conformance.explanation import advice
+from lpkit_conformance.explanation.changes import MakeHost
+from lpkit_conformance.explanation.exceptions import parsed
+from lpkit_conformance.explanation.writes import author_calling
+from lpkit_conformance.hosts import Observation
+from lpkit_conformance.instruments.author_lines import following, syntax_of
+from lpkit_conformance.programs.generate import Op
+from lpkit_conformance.subject.subject import Subject
+
+_OF_ALL = re.compile(r"\b(all|min|max)\(|^(?!.*\bnot\b).*\bany\(")
+"""In a condition that one row can decide for all."""
+
+_COUNTS = re.compile(r"\b(arange|range|enumerate)\(")
+
+CLOSE = 1e-4
+
+
+class Displaced(NamedTuple):
+    """An edit in a row that is not its own: the request that it belongs to, and that request's row."""
+
+    request: str
+    row: int
+
+
+def ending_line(subject: Subject, ops: Sequence[Op], max_num_seqs: int, mismatch: Mismatch, make_host: MakeHost) -> str:
+    """Return ``file:line`` that ended the failing call of ``apply`` for all rows; empty if it ran to its end."""
+    ends = [""]
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        if event == "return" and author_calling(frame) is None:
+            ends.append(_ending(frame))
+
+    @contextlib.contextmanager
+    def watch(method: str, args: tuple[Any, ...]) -> Iterator[None]:
+        with following(note) if method == "apply" and host.step == mismatch.step else contextlib.nullcontext():
+            yield
+
+    with subject.as_imported():
+        host = make_host(subject, max_num_seqs)
+        with host.driver.watched(watch):
+            for seen in host.run(ops):
+                if seen.shows(mismatch.step, mismatch.request):
+                    break
+    return ends[-1]
+
+
+def _ending(frame: FrameType) -> str:
+    """Return the line of a ``return`` in a loop, or of a condition over all rows around one."""
+    file, number = frame.f_code.co_filename, frame.f_lineno
+    around = [
+        node
+        for node in ast.walk(syntax_of(file))
+        if frame.f_code.co_firstlineno <= getattr(node, "lineno", 0) < number <= getattr(node, "end_lineno", 0)
+    ]
+    tests = [node for node in around if isinstance(node, ast.If)]
+    if any(isinstance(node, ast.For) for node in around) and _returns(file, number):
+        return f"{file}:{number}"
+    decides = tests and _returns(file, number) and _OF_ALL.search(ast.unparse(tests[-1].test))
+    return f"{file}:{tests[-1].lineno}" if decides else ""
+
+
+def deciding_line(place: str) -> str:
+    """Return ``file:line`` of the condition around a ``return`` without a value; else the line itself."""
+    file, _, number = place.rpartition(":")
+    if advice.text_at(place).strip() != "return":
+        return place
+    tests = [
+        node.lineno
+        for node in ast.walk(syntax_of(file))
+        if isinstance(node, ast.If) and any(part.lineno == int(number) for part in node.body)
+    ]
+    return f"{file}:{tests[-1]}" if tests else place
+
+
+def _returns(file: str, number: int) -> bool:
+    return any(isinstance(node, ast.Return) and node.lineno == number for node in ast.walk(syntax_of(file)))
+
+
+def displaced(
+    subject: Subject, ops: Sequence[Op], max_num_seqs: int, mismatch: Mismatch, make_host: MakeHost
+) -> Displaced | None:
+    """Return the request whose edit the row got while its own row went without; None if there is none."""
+    solo = solo_runs(subject)
+    with subject.as_imported():
+        host = make_host(subject, max_num_seqs)
+        seen = next((seen for seen in host.run(ops) if seen.shows(mismatch.step, mismatch.request)), None)
+    if seen is None:
+        return None
+    solo.prepare(host.pool.requests)
+    for row, item in enumerate(seen.rows):
+        right = None if item.request == mismatch.request else solo.expected(item.request, item.position)
+        if right is None or torch.equal(right, seen.after[row]):
+            continue
+        if _same_edit(seen, mismatch.row, seen.before[row], right):
+            return Displaced(item.request, row)
+    return None
+
+
+def _same_edit(seen: Observation, row: int, before: torch.Tensor, after: torch.Tensor) -> bool:
+    """Return True if a row was edited as ``before`` is by ``after``: the same amounts, factors or masks."""
+    here, there = (seen.before[row], seen.after[row]), (before, after)
+    changed = here[0] != here[1]
+    if not bool(changed.any()) or not torch.equal(changed, there[0] != there[1]):
+        return False
+    (old, new), (other, right) = ((part[changed] for part in pair) for pair in (here, there))
+    if bool(new.isinf().any()) or bool(right.isinf().any()):
+        return torch.equal(new.isinf(), right.isinf())
+    close = (torch.isclose(new - old, right - other, atol=CLOSE), torch.isclose(new / old, right / other, rtol=CLOSE))
+    return any(bool(part.all()) for part in close)
+
+
+def counting_line(place: str) -> tuple[str, str]:
+    """Return ``file:line`` and the variable of counted rows that the line ``file:line`` writes to; else empty."""
+    file, _, number = place.rpartition(":")
+    with contextlib.suppress(SyntaxError, ValueError):
+        indices = [node.slice for node in ast.walk(parsed(file, int(number))) if isinstance(node, ast.Subscript)]
+        names = {node.id for index in indices for node in ast.walk(index) if isinstance(node, ast.Name)}
+        for node in ast.walk(syntax_of(file)):
+            if isinstance(node, ast.Assign | ast.For) and node.lineno <= int(number):
+                target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+                value = ast.unparse(node.value if isinstance(node, ast.Assign) else node.iter)
+                found = [part.id for part in ast.walk(target) if isinstance(part, ast.Name) and part.id in names]
+                if found and _COUNTS.search(value):
+                    return f"{file}:{node.lineno}", found[0]
+    return place, ""
