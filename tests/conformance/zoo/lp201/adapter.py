@@ -178,7 +178,9 @@ def lowered_ids(size: int, first: int, device: torch.device) -> torch.Tensor:
     return mask
 
 
-@defect("LP201", "a cached mask is changed in place", advice="returned", line="mask[output_ids] = True")
+@defect(
+    "LP201", "a cached mask is changed in place", advice="returned", line="mask[output_ids] = True", also=("LP108",)
+)
 class ChangesTheCachedMask(Simple):
     def make(self, amount: float, params: Any) -> Callable[..., torch.Tensor]:
         def apply(prompt_ids: list[int], output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
