@@ -34,7 +34,15 @@ from lpkit_conformance.explanation.state import (
     state_of,
 )
 from lpkit_conformance.explanation.timeline import steps_of
-from lpkit_conformance.explanation.writes import Line, author_calling, branches, inherited, stack, watching
+from lpkit_conformance.explanation.writes import (
+    Line,
+    author_calling,
+    branches,
+    inherited,
+    is_test,
+    stack,
+    watching,
+)
 from lpkit_conformance.hosts import PluginError
 from lpkit_conformance.hosts.base import Host
 from lpkit_conformance.hosts.v1 import V1Driver
@@ -97,7 +105,7 @@ class StateHistory:
         holders: by ``id``, the author's objects that entries were, each with the request that had it first.
         objects: the objects that the entries are now, by row or slot.
         shared: entries that hold one object at the end, with the line that stored the second, and its step.
-        ran: file and number of the lines that ran, by step.
+        ran: file and number of the lines that ran while the batch changed, by step.
         made: ``file:line`` where the constructor makes entries that are one object; empty if it does not.
     """
 
@@ -118,7 +126,7 @@ class StateHistory:
     holders: dict[int, tuple[Any, str]] = field(default_factory=dict)
     objects: dict[int, Any] = field(default_factory=dict)
     shared: dict[frozenset[Any], tuple[int, Line]] = field(default_factory=dict)
-    ran: dict[int, set[tuple[str, int]]] = field(default_factory=dict)
+    ran: dict[int, dict[tuple[str, int], None]] = field(default_factory=dict)
     made: str = ""
 
     @cached_property
@@ -203,7 +211,7 @@ class StateHistory:
             return two
         if self.made:
             return self._reason("one for all", self.made)
-        if moved:
+        if moved and not (proven and blamed == self.moves):  # else the order within the update is at fault
             return self._lost(moved[-1], came_from[moved[-1]] or 0, here, blamed)
         always = self._counter() or self._used_before(here) or self._remade(here)
         if always or proven:
@@ -278,7 +286,7 @@ class StateHistory:
 
         ``line``: the one that makes it.
         """
-        file, ran = line.code.co_filename, self.ran.get(step, set())
+        file, ran = line.code.co_filename, self.ran.get(step, {})
         for function in ast.walk(syntax_of(file)):
             if not isinstance(function, ast.FunctionDef) or function.lineno == line.code.co_firstlineno:
                 continue
@@ -326,7 +334,7 @@ class StateHistory:
             writes = {line for change in self.changes for line in change.lines}
             tests = [test for line in writes for test in branches(line.code, line.number) if str(test) == blamed]
             test = tests[0].text.strip().rstrip(":") if tests else ""
-            line = None if tests else self.moved_by.get(step)
+            line = None if tests else self.moved_by.get(step) or self._last_test(step)
             return self._reason("skipped" if tests else "unmoved", line, **names, test=test)
         added = self.added.get(step, {})
         left = [change for change in made if change.path[:1] == (there,)][there in added :]  # behind those of an Add
@@ -337,8 +345,6 @@ class StateHistory:
             reason = self._reason(key, line, **names, line=line.number)
             return reason._replace(fix="") if there in added else reason  # the order within an update is at fault
         if there in added and not left and not stored:
-            if blamed == self.moves:
-                return None  # an experiment has shown that the order within the update is at fault
             return self._reason("unstored", self.moved_by.get(step, self.moves), **names)
         return None
 
@@ -347,6 +353,11 @@ class StateHistory:
         """The code of bases, and of functions that also write before the moves of an update."""
         before = [change for change in self.changes if _updating(change.lines).number < self.first_move]
         return self.inherited | {line.code for change in before for line in change.lines[:-1]}
+
+    def _last_test(self, step: int) -> str | None:
+        """Return ``file:line`` of the last condition of the step; None without one, or if ``update_state`` moves."""
+        places = [] if self.moves else [f"{file}:{number}" for file, number in self.ran.get(step, ())]
+        return next((place for place in reversed(places) if is_test(advice.text_at(place))), None)
 
     def _counter(self) -> Reason | None:
         """Return the reason if each call of a method adds the same to a number."""
@@ -485,8 +496,8 @@ class _Follower:
             current: FrameType | None = frame if event == "line" else author_calling(frame)
             if event != "call" and current is not None:
                 lines = tuple(stack(current))
-            if event == "line":
-                history.ran.setdefault(step, set()).add((frame.f_code.co_filename, frame.f_lineno))
+            if event == "line" and method != "apply":
+                history.ran.setdefault(step, {})[frame.f_code.co_filename, frame.f_lineno] = None
             if event == "line" and method == "update_state" and _updating(lines).number > history.first_move > 0:
                 history.moved_by[step] = lines[0]
 
