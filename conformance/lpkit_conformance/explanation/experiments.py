@@ -248,12 +248,6 @@ EXPERIMENTS: Final = (
         change=lambda case: [replace(case, program=replace(case.program, max_num_seqs=SOLO))],
     ),
     Experiment(cause="ended", applies=lambda case: case.ended, blames=lambda case: (case.ended, ""), rules=True),
-    Experiment(
-        cause="displaced",
-        applies=lambda case: case.displaced,
-        blames=lambda case: counting_line(case.line),
-        rules=True,
-    ),
     Experiment(cause="reduces", applies=lambda case: case.mixes and case.apart and case.apart.mixes),
     Experiment(
         cause="leftover",
@@ -304,6 +298,12 @@ EXPERIMENTS: Final = (
             replace(each, make_host=changes.in_order(case.make_host))
             for each in case.judging(case.request, case.ops, _in_another_row(case) or case.ops)
         ],
+    ),
+    Experiment(
+        cause="displaced",
+        applies=lambda case: case.displaced,
+        blames=lambda case: counting_line(case.line),
+        rules=True,
     ),
     Experiment(
         cause="stored",
