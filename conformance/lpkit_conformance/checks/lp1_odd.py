@@ -27,13 +27,14 @@ from lpkit_conformance.checks.lazily import (
     stand,
     torch,
     trails,
+    verify,
 )
 from lpkit_conformance.checks.lp1_parameters import serve
 from lpkit_conformance.discovery.releases import NO_PROMPT_IDS_SINCE, VALIDATED_SINCE, is_before
 from lpkit_conformance.explanation import advice, exceptions
 from lpkit_conformance.instruments import author_lines
-from lpkit_conformance.programs.generate import Arrive
-from lpkit_conformance.results import Failed, Skipped
+from lpkit_conformance.programs.generate import Arrive, Step, program
+from lpkit_conformance.results import Failed, Finding, NeverActive, Skipped
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.vllm_api.runners import V1
 
@@ -121,14 +122,35 @@ class LP112(Check):
 
 def _disturbed(subject: Subject, served: odd_arguments.Served, when: str) -> Failed:
     how = "switched-off" if served.difference == "lost" and findings.catches(subject.plugin.cls) else "reached"
+    summary, where = f"{when}, {served.disturbed} gets different logits than alone", {"argument": served.argument}
+    found = _in_a_program(subject, served) if how == "reached" else None
+    if found is not None:
+        return Failed(replace(found, summary=summary, where={**found.where, **where}))
     return Failed(
-        f"{when}, {served.disturbed} gets different logits than alone",
-        {"argument": served.argument},
+        summary,
+        where,
         "the same logits as alone",
         "different logits",
         cause=advice.cause(how, LP112.code),
         fix=advice.fix(how, LP112.code),
     )
+
+
+def _in_a_program(subject: Subject, served: odd_arguments.Served) -> Finding | None:
+    """Return the finding for a neighbour of such a request in a program; None if none of these shows it."""
+    case = subject.setup.case
+    odd = replace(case, fields={**case.fields, "extra_args": dict(served.params.extra_args or {})})
+    there = replace(subject, relatives=(case, odd))
+    for order in (("n", "odd", "g"), ("odd", "n", "g")):
+        arrivals = [Arrive(name, int(name == "odd")) for name in order]
+        played = program("odd arguments beside others", arrivals, Step(4), max_num_seqs=subject.setup.max_num_seqs)
+        with contextlib.suppress(NeverActive):
+            try:
+                verify.verify(there, [played])
+            except Failed as failed:
+                if not failed.finding.exception and failed.finding.where.get("request") != "odd":
+                    return failed.finding
+    return None
 
 
 class LP113(Check):

@@ -44,7 +44,7 @@ class SwitchesOff(CatchesOne):
         return logits if self.off else super().apply(logits)
 
 
-@defect("LP112", "a bias of 0 switches the rule off for everyone", cause="reaches another request's row")
+@defect("LP112", "a bias of 0 switches the rule off for everyone", state="self.off", line="self.off |=")
 class OffByZero(ByHand):
     off = False
 
