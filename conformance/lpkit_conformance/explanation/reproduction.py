@@ -145,8 +145,9 @@ class Reproduction:
 
     @cached_property
     def displaced(self) -> Displaced | None:
-        """The other request whose edit the row got."""
-        return None if self.culprit or self.style == "adapter" else displaced(*self.at)
+        """The other request whose edit the row got, in a batch that stays as it is."""
+        explained = self.culprit or self.style == "adapter" or self.hazards & CHANGES
+        return None if explained else displaced(*self.at)
 
     @property
     def number(self) -> str:
