@@ -121,6 +121,25 @@ def _in_another_row(case: Reproduction) -> list[Op]:
     return changes.exchanged(case.ops, case.request, 0) or changes.exchanged(case.ops, case.request, -1)
 
 
+def _reads_lists(case: Reproduction) -> bool:
+    """Return True if ``apply`` reads an output list of the engine's."""
+    reads, late = list[tuple[str, bool]](), False
+
+    @contextlib.contextmanager
+    def watch(method: str, args: tuple[Any, ...]) -> Iterator[None]:
+        nonlocal late
+        before = len(reads)
+        yield
+        late |= method == "apply" and len(reads) > before
+
+    with case.subject.as_imported():
+        host = changes.noting_reads(case.make_host, reads)(case.subject, case.program.max_num_seqs)
+        with host.driver.watched(watch):
+            for _ in host.run(case.ops):
+                pass
+    return late
+
+
 RETURNS: Final[frozenset[Hazard]] = frozenset({"drafts", "resume", "twins", "prefill"})
 """After which a request has another history or object than before; they have fixes of their own."""
 
@@ -145,7 +164,9 @@ EXPERIMENTS: Final = (
     Experiment(
         cause="copied-list",
         alone=True,
-        applies=lambda case: case.style == "raw" and case.interface == V1 and "resume" in case.hazards,
+        applies=lambda case: (
+            case.style == "raw" and case.interface == V1 and "resume" in case.hazards and not _reads_lists(case)
+        ),
         change=lambda case: [replace(case, make_host=changes.with_first_lists(case.make_host))],
         blames=lambda case: (case.last_read(early=False), ""),
         rules=True,
