@@ -140,6 +140,24 @@ def _reads_lists(case: Reproduction) -> bool:
     return late
 
 
+def _with_rows_mapped(make_host: MakeHost) -> MakeHost:
+    """Return the same host of V2, whose ``idx_mapping`` and lengths have an entry for each row."""
+
+    def change(host: Any) -> None:
+        apply_to = host.driver.apply_to
+        host.driver.apply_to = lambda before, ctx: apply_to(
+            before, replace(ctx, seq_lens_upper_bound_np=(ctx.pos + 1).cpu().numpy())
+        )
+
+    return changes.changed(changes.with_rows_mapped(make_host), change)
+
+
+def _mapped(cls: type) -> tuple[str, str]:
+    """Return ``file:line`` that reads the mapping with an entry for each request, and what it sets."""
+    names = ("idx_mapping", "idx_mapping_np")
+    return next((found for name in names if (found := findings.reading_line(cls, name))[0]), ("", ""))
+
+
 RETURNS: Final[frozenset[Hazard]] = frozenset({"drafts", "resume", "twins", "prefill"})
 """After which a request has another history or object than before; they have fixes of their own."""
 
@@ -198,6 +216,17 @@ EXPERIMENTS: Final = (
         cause="same-callable",
         applies=lambda case: case.style == "adapter" and "company" in case.hazards and findings.makes_one(case.subject),
         blames=lambda case: (findings.returning_line(case.subject.plugin.cls, "new_req_logits_processor"), ""),
+        rules=True,
+    ),
+    Experiment(
+        cause="per-request",
+        fix="",
+        applies=lambda case: case.style == "raw" and case.interface == V2 and "drafts" in case.hazards,
+        change=lambda case: [
+            replace(each, make_host=_with_rows_mapped(case.make_host))
+            for each in case.judging(case.request, case.ops)  # another one's drafts may be read wrongly, too
+        ],
+        blames=lambda case: _mapped(case.subject.plugin.cls),
         rules=True,
     ),
     Experiment(
@@ -356,14 +385,6 @@ EXPERIMENTS: Final = (
         cause="same-object",
         applies=lambda case: "twins" in case.hazards,
         change=lambda case: case.doing(changes.with_own_parameters(case.ops)),
-    ),
-    Experiment(
-        cause="per-request",
-        fix="",
-        applies=lambda case: case.style == "raw" and case.interface == V2 and "drafts" in case.hazards,
-        change=lambda case: [replace(case, make_host=changes.with_rows_mapped(case.make_host))],
-        blames=lambda case: findings.reading_line(case.subject.plugin.cls, "idx_mapping"),
-        rules=True,
     ),
     Experiment(
         cause="one-length",
