@@ -18,9 +18,10 @@ from lpkit_conformance.explanation.history import history_of
 from lpkit_conformance.explanation.missed_rows import counting_line
 from lpkit_conformance.explanation.own_objects import with_own_objects
 from lpkit_conformance.explanation.reproduction import Reproduction, played
-from lpkit_conformance.explanation.row_values import SOLO
+from lpkit_conformance.explanation.row_values import SOLO, first_mixed, with_other_logits
 from lpkit_conformance.explanation.state import attributes
 from lpkit_conformance.hosts import PluginError, default_host
+from lpkit_conformance.instruments.trails import set_by
 from lpkit_conformance.programs.generate import Arrive, Finish, Idle, Op, Step, Swap
 from lpkit_conformance.settings.hosts import HOSTS
 from lpkit_conformance.vllm_api.runners import V1, V2
@@ -138,6 +139,15 @@ def _reads_lists(case: Reproduction) -> bool:
             for _ in host.run(case.ops):
                 pass
     return late
+
+
+def _mixed(case: Reproduction) -> tuple[str, str]:
+    """Return ``file:line`` and the variable that other rows' logits enter; else the line that edits the row."""
+    name = found.name if (found := first_mixed(*case.at)) else ""
+    file, _, number = case.line.rpartition(":")
+    places = (f"{file}:{line}" for line in range(int(number or 0), 0, -1))
+    place = next((place for place in places if name and set_by(place) == name), "")
+    return (place, name) if place else (case.line, "")
 
 
 def _with_rows_mapped(make_host: MakeHost) -> MakeHost:
@@ -347,6 +357,12 @@ EXPERIMENTS: Final = (
             replace(each, make_host=changes.in_order(case.make_host))
             for each in case.judging(case.request, case.ops, _in_another_row(case) or case.ops)
         ],
+    ),
+    Experiment(
+        cause="other-logits",
+        applies=lambda case: _differs(case, with_other_logits(case.make_host, case.mismatch)),
+        blames=_mixed,
+        rules=True,
     ),
     Experiment(
         cause="stored",
