@@ -18,9 +18,10 @@ from lpkit_conformance.explanation.history import history_of
 from lpkit_conformance.explanation.missed_rows import counting_line
 from lpkit_conformance.explanation.own_objects import with_own_objects
 from lpkit_conformance.explanation.reproduction import Reproduction, played
-from lpkit_conformance.explanation.row_values import SOLO, first_mixed, with_other_logits
+from lpkit_conformance.explanation.row_values import SOLO, applying, first_mixed, with_other_logits
 from lpkit_conformance.explanation.state import attributes
-from lpkit_conformance.hosts import PluginError, default_host
+from lpkit_conformance.hosts import Host, PluginError, default_host
+from lpkit_conformance.hosts.requests import make_active
 from lpkit_conformance.instruments.trails import set_by
 from lpkit_conformance.programs.generate import Arrive, Finish, Idle, Op, Step, Swap
 from lpkit_conformance.settings.hosts import HOSTS
@@ -120,6 +121,27 @@ def _others(case: Reproduction) -> list[Reproduction]:
 def _in_another_row(case: Reproduction) -> list[Op]:
     """Return the operations with the request first, or else last, of those that use the plugin."""
     return changes.exchanged(case.ops, case.request, 0) or changes.exchanged(case.ops, case.request, -1)
+
+
+def _remembers(case: Reproduction) -> bool:
+    """Return True if the row of the request alone depends on the logits of earlier steps, with the same tokens."""
+    arrived = next(op for op in case.ops if isinstance(op, Arrive) and op.request == case.request)
+    if arrived.twin_of:
+        return False
+    steps = make_active(case.subject, arrived).steps_to(case.mismatch.position)
+
+    def with_past(change: Callable[[torch.Tensor], torch.Tensor]) -> MakeHost:
+        def apply(host: Host, logits: torch.Tensor, call: Callable[[torch.Tensor], Any]) -> Any:
+            if host.step == steps:
+                return call(logits)
+            call(change(logits.clone()))
+            return logits  # unedited, so that the same tokens are sampled
+
+        return applying(case.make_host, apply)
+
+    first, *others = map(with_past, findings.OTHER_LOGITS)
+    alone = replace(case, make_host=first, mismatch=replace(case.mismatch, step=steps))
+    return any(_differs(each, *others) and not _differs(each, first) for each in alone.doing([arrived, Step(steps)]))
 
 
 def _reads_lists(case: Reproduction) -> bool:
@@ -238,6 +260,10 @@ EXPERIMENTS: Final = (
         ],
         blames=lambda case: _mapped(case.subject.plugin.cls),
         rules=True,
+    ),
+    Experiment(
+        cause="past-logits",
+        applies=lambda case: case.hazards & {"drafts", "resume", "prefill"} and _remembers(case),
     ),
     Experiment(
         cause="by-address",

@@ -252,7 +252,7 @@ class StateHistory:
     def _remade(self, here: int) -> Reason | None:
         """Return the reason if the table is made anew behind the write of the request's entry, and loses it."""
         own = [change for change in self._of_entry(here) if change.step >= min(self.positions)]
-        if "." not in self.name or not self.by_position or len(own) < 2:
+        if "." not in self.name or not self.by_position or self.per_callable or len(own) < 2:
             return None
         former, last = (change.lines[0] for change in own[-2:])
         if own[-2].value is None or not self._sets.search(last.text) or self._sets.search(former.text):

@@ -199,3 +199,22 @@ class GoesByTheNewest(Simple):
             return logits
 
         return change
+
+
+class Once:
+    """Lowers the best token of its first call that is peaked."""
+
+    def __init__(self, amount: float) -> None:
+        self.amount, self.done = amount, False
+
+    def __call__(self, output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
+        if not self.done and float(torch.softmax(logits, dim=-1).max()) > 0.02:
+            self.done = True
+            logits[logits.argmax()] -= self.amount
+        return logits
+
+
+@defect("LP211", "acts once, at the first peaked logits", advice="past-logits", also=("LP212",))
+class ActsOnce(Simple):
+    def make(self, amount: float, params: Any) -> Any:
+        return Once(amount)
