@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import islice
 from typing import Any, ClassVar, cast
 
 from lpkit_conformance.checks.base import EVERY_METHOD, Check
@@ -105,7 +107,8 @@ class LP301(Check):
             with dropped.NoteDropped(standing.logits) as notes:
                 standing.again(standing.logits)
             others = (subject.having(case=case) for case in subject.setup.others)
-            if notes.line and not any(acting.activity(other).acts for other in others):
+            stored = " = " in notes.holder  # by an attribute, for later calls
+            if notes.line and not stored and not any(acting.activity(other).acts for other in others):
                 summary, expected = "no case changes a logit, though `apply` computes new ones", "of the cases"
                 raise _dropped(summary, expected, notes.holder, notes.line)
         return None
@@ -195,7 +198,9 @@ class LP302(Check):
 
 
 FEW_CALLS = 4
-"""Calls of LP303 with other logits in between, and after them; more show what a plugin does at every 50th call."""
+"""Calls of LP303 with other logits in between, and after them; more show what a plugin does at every 50th call.
+
+Also the batches in which calls get other logits before."""
 
 
 class LP303(ContractCheck):
@@ -237,10 +242,16 @@ class LP303(ContractCheck):
             if key:
                 cause = advice.cause(key, self.code).format(name=name)
                 fix = advice.fix("advances", *findings.readers_of(subject))
+                line = line or findings.making_line(subject.plugin.cls, name, "__init__")
                 finding = replace(finding, cause=cause, fix=fix, location=line, state=name)
                 break
+        remembers = self._remembers(subject)
+        if remembers:
+            cause = "; ".join(filter(None, (finding.cause, advice.cause("past-logits"))))
+            finding = replace(finding, cause=cause, fix=advice.fix("past-logits"))
         line = finding.location or findings.at_fault(subject, "apply")
-        if used := advice.sign(self.code, line):
+        used = advice.sign(self.code, line)
+        if used and not remembers:
             name = trails.changed_by(line) if used == "consumes" else ""
             taken = advice.cause(used, self.code).format(name=f" of `{name}`" if name else "")
             causes = "; ".join(filter(None, (finding.cause, taken)))
@@ -248,6 +259,21 @@ class LP303(ContractCheck):
                 finding, cause=causes, fix=advice.fix(used, self.code), location=line, state=name or finding.state
             )
         return finding
+
+    def _remembers(self, subject: Subject) -> bool:
+        """Return True if the result depends on the logits of earlier calls, and the same ones give the same."""
+        changes = (*findings.OTHER_LOGITS, findings.OTHER_LOGITS[0])
+        with contextlib.suppress(Exception):  # whatever the plugin raises: a cause is being looked for
+            for standings in islice(zip(*(self.standings(subject) for _ in changes), strict=False), FEW_CALLS):
+                results = []
+                for standing, change in zip(standings, changes, strict=True):
+                    for _ in range(culprit.MOST_CALLS):
+                        standing.again(change(standing.logits))
+                    results.append(standing.again(standing.logits.clone()).clone())
+                *others, again = (bool(compare.unequal(results[0], result).any()) for result in results[1:])
+                if any(others) and not again:
+                    return True
+        return False
 
 
 class LP304(ContractCheck):

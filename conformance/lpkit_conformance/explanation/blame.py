@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
+import torch
+
+from lpkit_conformance.expectation.solo import solo_runs
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.explanation.experiments import EXPERIMENTS, RETURNS, Experiment
 from lpkit_conformance.explanation.findings import declaration, made_anew, readers_of
 from lpkit_conformance.explanation.hazards import CHANGES
 from lpkit_conformance.explanation.history import with_history
-from lpkit_conformance.explanation.instances import in_its_place
-from lpkit_conformance.explanation.reproduction import Reproduction
+from lpkit_conformance.explanation.instances import from_its_arrival, in_its_place
+from lpkit_conformance.explanation.reproduction import Reproduction, played
 from lpkit_conformance.explanation.row_values import Apart
 from lpkit_conformance.explanation.scenes import Culprit, Scene
 from lpkit_conformance.explanation.writes import is_test, key_at
+from lpkit_conformance.hosts import Host, Observation
 from lpkit_conformance.instruments.trails import set_by
+from lpkit_conformance.programs.generate import Arrive
 from lpkit_conformance.results import Finding
 
 
@@ -50,6 +56,8 @@ def blamed(case: Reproduction, passes: Callable[[Reproduction], bool]) -> Findin
     """Return the finding with the line at fault, and with cause and fix where an experiment proves them."""
     if case.apart and case.apart.mixes and case.culprit and not case.culprit.holder and "[" not in case.culprit.name:
         case = replace(case, culprit=None)  # a table of the rows that mix: without the others, any row is right
+    if case.culprit and _is_own_list(case, case.culprit.name):
+        case = replace(case, culprit=_behind_own_list(case))
     proof = _proof(case, passes)
     experiment, culprit = proof.experiment, proof.culprit
     line, state, causes, key = _named(case, proof)
@@ -74,6 +82,26 @@ def blamed(case: Reproduction, passes: Callable[[Reproduction], bool]) -> Findin
     finding = replace(finding, location=line or case.line, cause=cause, fix=fix, state=state, vague=vague)
     finding = _neutral(case, finding) if cause == advice.cause("stray") else _worded(finding, case)
     return with_history(finding, *case.at, proven=bool(experiment and (proven or experiment.rules)))
+
+
+def _is_own_list(case: Reproduction, name: str) -> bool:
+    """Return True if the name is that of the request's own output list, which the engine fills."""
+    with contextlib.suppress(Exception):  # whatever the plugin or its objects raise: the name is no list then
+        host = played(case, case.make_host)
+        return eval(name, {"self": host.processor}) is host.pool.requests[case.request].request.output_token_ids
+    return False
+
+
+def _behind_own_list(case: Reproduction) -> Culprit | None:
+    """Return the state that makes the row right as the engine's lists are; None without any."""
+    solo = solo_runs(case.subject)
+
+    def alone(host: Host, seen: Observation, row: int) -> torch.Tensor | None:
+        solo.prepare(host.pool.requests)
+        return solo.expected(seen.rows[row].request, seen.rows[row].position)
+
+    scenes = (Scene(*case.at, own_instance, alone) for own_instance in (in_its_place, from_its_arrival))
+    return next(filter(None, (scene.search() for scene in scenes)), None)
 
 
 def _proof(case: Reproduction, passes: Callable[[Reproduction], bool]) -> _Proof:
@@ -117,7 +145,9 @@ def _of_state(case: Reproduction, culprit: Culprit, proof: _Proof) -> _Named:
     experiment, causes, cls = proof.experiment, list[str](), case.subject.plugin.cls
     line = (proof.line if experiment and experiment.rules else "") or culprit.line or proof.line
     alone = experiment is not None and experiment.alone
-    causes.append(advice.cause("copied", "culprit") if alone else culprit.cause(case.request))
+    only = sum(isinstance(op, Arrive) for op in case.ops) == 1
+    told = replace(culprit, value="", own="") if only and culprit.value == culprit.own else culprit  # nobody shares it
+    causes.append(advice.cause("copied", "culprit") if alone else told.cause(case.request))
     changed = case.hazards & (CHANGES | RETURNS | {"idle", "alone"})
     single = culprit.common and (culprit.holder or (experiment and experiment.fix == "single"))
     single = single or (culprit.common and not culprit.table and not changed and not culprit.how)

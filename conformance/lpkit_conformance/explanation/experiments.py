@@ -18,9 +18,11 @@ from lpkit_conformance.explanation.history import history_of
 from lpkit_conformance.explanation.missed_rows import counting_line
 from lpkit_conformance.explanation.own_objects import changing_line, returning_copies, with_own_objects
 from lpkit_conformance.explanation.reproduction import Reproduction, played
-from lpkit_conformance.explanation.row_values import SOLO
+from lpkit_conformance.explanation.row_values import SOLO, applying, first_mixed, with_other_logits
 from lpkit_conformance.explanation.state import attributes
-from lpkit_conformance.hosts import PluginError, default_host
+from lpkit_conformance.hosts import Host, PluginError, default_host
+from lpkit_conformance.hosts.requests import make_active
+from lpkit_conformance.instruments.trails import set_by
 from lpkit_conformance.programs.generate import Arrive, Finish, Idle, Op, Step, Swap
 from lpkit_conformance.settings.hosts import HOSTS
 from lpkit_conformance.vllm_api.runners import V1, V2
@@ -121,6 +123,73 @@ def _in_another_row(case: Reproduction) -> list[Op]:
     return changes.exchanged(case.ops, case.request, 0) or changes.exchanged(case.ops, case.request, -1)
 
 
+def _remembers(case: Reproduction) -> bool:
+    """Return True if the row of the request alone depends on the logits of earlier steps, with the same tokens."""
+    arrived = next(op for op in case.ops if isinstance(op, Arrive) and op.request == case.request)
+    if arrived.twin_of:
+        return False
+    steps = make_active(case.subject, arrived).steps_to(case.mismatch.position)
+
+    def with_past(change: Callable[[torch.Tensor], torch.Tensor]) -> MakeHost:
+        def apply(host: Host, logits: torch.Tensor, call: Callable[[torch.Tensor], Any]) -> Any:
+            if host.step == steps:
+                return call(logits)
+            call(change(logits.clone()))
+            return logits  # unedited, so that the same tokens are sampled
+
+        return applying(case.make_host, apply)
+
+    first, *others = map(with_past, findings.OTHER_LOGITS)
+    alone = replace(case, make_host=first, mismatch=replace(case.mismatch, step=steps))
+    return any(_differs(each, *others) and not _differs(each, first) for each in alone.doing([arrived, Step(steps)]))
+
+
+def _reads_lists(case: Reproduction) -> bool:
+    """Return True if ``apply`` reads an output list of the engine's."""
+    reads, late = list[tuple[str, bool]](), False
+
+    @contextlib.contextmanager
+    def watch(method: str, args: tuple[Any, ...]) -> Iterator[None]:
+        nonlocal late
+        before = len(reads)
+        yield
+        late |= method == "apply" and len(reads) > before
+
+    with case.subject.as_imported():
+        host = changes.noting_reads(case.make_host, reads)(case.subject, case.program.max_num_seqs)
+        with host.driver.watched(watch):
+            for _ in host.run(case.ops):
+                pass
+    return late
+
+
+def _mixed(case: Reproduction) -> tuple[str, str]:
+    """Return ``file:line`` and the variable that other rows' logits enter; else the line that edits the row."""
+    name = found.name if (found := first_mixed(*case.at)) else ""
+    file, _, number = case.line.rpartition(":")
+    places = (f"{file}:{line}" for line in range(int(number or 0), 0, -1))
+    place = next((place for place in places if name and set_by(place) == name), "")
+    return (place, name) if place else (case.line, "")
+
+
+def _with_rows_mapped(make_host: MakeHost) -> MakeHost:
+    """Return the same host of V2, whose ``idx_mapping`` and lengths have an entry for each row."""
+
+    def change(host: Any) -> None:
+        apply_to = host.driver.apply_to
+        host.driver.apply_to = lambda before, ctx: apply_to(
+            before, replace(ctx, seq_lens_upper_bound_np=(ctx.pos + 1).cpu().numpy())
+        )
+
+    return changes.changed(changes.with_rows_mapped(make_host), change)
+
+
+def _mapped(cls: type) -> tuple[str, str]:
+    """Return ``file:line`` that reads the mapping with an entry for each request, and what it sets."""
+    names = ("idx_mapping", "idx_mapping_np")
+    return next((found for name in names if (found := findings.reading_line(cls, name))[0]), ("", ""))
+
+
 RETURNS: Final[frozenset[Hazard]] = frozenset({"drafts", "resume", "twins", "prefill"})
 """After which a request has another history or object than before; they have fixes of their own."""
 
@@ -145,7 +214,9 @@ EXPERIMENTS: Final = (
     Experiment(
         cause="copied-list",
         alone=True,
-        applies=lambda case: case.style == "raw" and case.interface == V1 and "resume" in case.hazards,
+        applies=lambda case: (
+            case.style == "raw" and case.interface == V1 and "resume" in case.hazards and not _reads_lists(case)
+        ),
         change=lambda case: [replace(case, make_host=changes.with_first_lists(case.make_host))],
         blames=lambda case: (case.last_read(early=False), ""),
         rules=True,
@@ -178,6 +249,21 @@ EXPERIMENTS: Final = (
         applies=lambda case: case.style == "adapter" and "company" in case.hazards and findings.makes_one(case.subject),
         blames=lambda case: (findings.returning_line(case.subject.plugin.cls, "new_req_logits_processor"), ""),
         rules=True,
+    ),
+    Experiment(
+        cause="per-request",
+        fix="",
+        applies=lambda case: case.style == "raw" and case.interface == V2 and "drafts" in case.hazards,
+        change=lambda case: [
+            replace(each, make_host=_with_rows_mapped(case.make_host))
+            for each in case.judging(case.request, case.ops)  # another one's drafts may be read wrongly, too
+        ],
+        blames=lambda case: _mapped(case.subject.plugin.cls),
+        rules=True,
+    ),
+    Experiment(
+        cause="past-logits",
+        applies=lambda case: case.hazards & {"drafts", "resume", "prefill"} and _remembers(case),
     ),
     Experiment(
         cause="by-address",
@@ -306,6 +392,12 @@ EXPERIMENTS: Final = (
         rules=True,
     ),
     Experiment(
+        cause="other-logits",
+        applies=lambda case: _differs(case, with_other_logits(case.make_host, case.mismatch)),
+        blames=_mixed,
+        rules=True,
+    ),
+    Experiment(
         cause="stored",
         applies=lambda case: case.culprit.stored if case.culprit else case.apart and case.apart.kind == "way",
         change=lambda case: _equal_and(case, case.request, changes.exchanged(case.ops, case.request, 0)),
@@ -342,14 +434,6 @@ EXPERIMENTS: Final = (
         cause="same-object",
         applies=lambda case: "twins" in case.hazards,
         change=lambda case: case.doing(changes.with_own_parameters(case.ops)),
-    ),
-    Experiment(
-        cause="per-request",
-        fix="",
-        applies=lambda case: case.style == "raw" and case.interface == V2 and "drafts" in case.hazards,
-        change=lambda case: [replace(case, make_host=changes.with_rows_mapped(case.make_host))],
-        blames=lambda case: findings.reading_line(case.subject.plugin.cls, "idx_mapping"),
-        rules=True,
     ),
     Experiment(
         cause="one-length",

@@ -29,6 +29,14 @@ from lpkit_conformance.results import Finding
 from lpkit_conformance.settings.hosts import HOSTS
 from lpkit_conformance.subject.subject import Subject
 
+OTHER_LOGITS: tuple[Callable[[torch.Tensor], torch.Tensor], ...] = (
+    torch.clone,
+    torch.zeros_like,
+    lambda logits: logits * 10.0,
+    torch.neg,
+)
+"""Logits as they are, flat, peaked, and upside down."""
+
 
 def departure(mismatch: Mismatch, source: dict[str, str], operations: tuple[str, ...] = ()) -> Finding:
     """A finding for a row that is not what its request gets alone."""
@@ -223,9 +231,12 @@ def reading_line(
     return "", ""
 
 
-def making_line(cls: type, name: str) -> str:
-    """Return ``file:line`` of the first line that sets the attribute of this name, or its container; else empty."""
-    return reading_line(cls, re.sub(r"\[.*", "", name).rpartition(".")[2], None, ast.Store)[0]
+def making_line(cls: type, name: str, but: str | None = None) -> str:
+    """Return ``file:line`` of the first line that sets the attribute of this name, or its container; else empty.
+
+    ``but``: see :func:`reading_line`.
+    """
+    return reading_line(cls, re.sub(r"\[.*", "", name).rpartition(".")[2], but, ast.Store)[0]
 
 
 def made_anew(cls: type, name: str) -> bool:

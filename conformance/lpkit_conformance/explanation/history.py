@@ -222,11 +222,12 @@ class StateHistory:
     def _added_again(self) -> Reason | None:
         """Return the reason if the request comes back, and the entry is made anew."""
         step = self.entered[-1] if self.entered[1:] else 0
-        made = [change.lines[0].number for change in self._since if change.step == step and change.value is not None]
+        made = [change for change in self._since if change.step == step and change.value is not None]
         if not made:
             return None
-        key = "begun again" if any(change.step not in self.entered for change in self._since) else "added again"
-        return self._reason(key, None, line=made[-1], step=step, count=self.outputs[step])
+        advanced = made[-1].method == "apply" or any(change.step not in self.entered for change in self._since)
+        key, line = "begun again" if advanced else "added again", made[-1].lines[0].number
+        return self._reason(key, None, line=line, step=step, count=self.outputs[step])
 
     def _taken_back(self) -> Reason | None:
         """Return the reason if output tokens were taken back of which the entry was made."""

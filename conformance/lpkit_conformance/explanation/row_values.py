@@ -18,7 +18,7 @@ from lpkit import Rows
 
 from lpkit_conformance.expectation.compare import Mismatch
 from lpkit_conformance.explanation import advice
-from lpkit_conformance.explanation.changes import MakeHost
+from lpkit_conformance.explanation.changes import MakeHost, changed
 from lpkit_conformance.explanation.exceptions import only_looks, parsed
 from lpkit_conformance.explanation.findings import style_of
 from lpkit_conformance.explanation.outside import containers_named, line_outside
@@ -130,6 +130,47 @@ def first_apart(
         if found and found.kind == "set":
             found = _with_source(found, host)
         return found and found._replace(mixes=mixing.get(found.line, ""), padded=padded)
+    return None
+
+
+def applying(
+    make_host: MakeHost, apply: Callable[[Host, torch.Tensor, Callable[[torch.Tensor], Any]], Any]
+) -> MakeHost:
+    """Return the same host, which calls ``apply`` with the logits, and with what passes some to the plugin's own."""
+
+    def change(host: Host) -> None:
+        call = host.driver.call
+
+        def call_changed(method: str, *args: Any) -> Any:
+            if method != "apply":
+                return call(method, *args)
+            return apply(host, args[0], lambda logits: call(method, logits, *args[1:]))
+
+        host.driver.call = call_changed  # type: ignore[method-assign]
+
+    return changed(make_host, change)
+
+
+def with_other_logits(make_host: MakeHost, mismatch: Mismatch) -> MakeHost:
+    """Return the same host, on which the other rows of the failing call of ``apply`` have other logits."""
+
+    def apply(host: Host, logits: torch.Tensor, call: Callable[[torch.Tensor], Any]) -> Any:
+        if host.step == mismatch.step and len(host.pool.running) > 1:
+            others = torch.arange(len(logits)) != mismatch.row
+            logits[others] = logits[others].flip(1)
+        return call(logits)
+
+    return applying(make_host, apply)
+
+
+def first_mixed(
+    subject: Subject, ops: Sequence[Op], max_num_seqs: int, mismatch: Mismatch, make_host: MakeHost
+) -> Apart | None:
+    """Return the first difference in the failing call of ``apply`` where its other rows have other logits."""
+    with contextlib.suppress(Exception):  # as above
+        hosts = (make(subject, max_num_seqs) for make in (make_host, with_other_logits(make_host, mismatch)))
+        edits = [_followed(host, ops, mismatch.request, mismatch.step, mismatch.row, {})[1] for host in hosts]
+        return _first(edits[0], edits[1])
     return None
 
 

@@ -8,8 +8,11 @@ from typing import Any
 import lpkit
 import torch
 from lpkit import v2
+from lpkit.v1 import BatchUpdate, process_dict_updates
 
-from zoo.bases import Boost, ByLength, CountsCalls, Relative
+from zoo.arguments import number
+from zoo.bases import Boost, ByLength, CountsCalls, Relative, Simple
+from zoo.correct.v1 import V1Base
 from zoo.correct.v1_history import History
 from zoo.registry import defect
 
@@ -134,3 +137,84 @@ class Told:
 class StartsAsTold(StartsInSlots):
     def begin(self, weight: float, outputs: list[int]) -> Any:
         return Told(weight, outputs, start=len(outputs))
+
+
+@defect(
+    "LP211",
+    "forgets where its marker stood: the engine's list, set empty, would hide that",
+    line="self.marks, batch_update",
+    state="self.marks[0]",
+    cause="what had been made of its output is gone",
+    advice="resume",
+)
+class ForgetsItsMark(V1Base):
+    CASE = {"extra_args": {"every": 2.0}}
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.outputs: dict[int, list[int]] = {}
+        self.marks: dict[int, int] = {}
+
+    @classmethod
+    def read(cls, params: Any) -> Any:
+        return number(params, "every", 1.0, 50.0)
+
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        if batch_update is None:
+            return
+        super().update_state(batch_update)
+        process_dict_updates(self.outputs, batch_update, lambda params, _, ids: ids if self.read(params) else None)
+        process_dict_updates(self.marks, batch_update, lambda params, *_: -1 if self.read(params) else None)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, every in self.rows.items():
+            outputs = self.outputs[row]
+            if outputs and outputs[-1] % 3 == 0:
+                self.marks[row] = len(outputs) - 1
+            if len(outputs) - self.marks[row] > every:
+                logits[row, 5] += 4.0
+        return logits
+
+
+PARITIES = [f"the output so far has an {kind} number of even ids" for kind in ("even", "odd")]
+
+
+@defect(
+    "LP211",
+    "changes with the newest token, and begins again: texts too long to tell the two states apart",
+    line="parity = PARITIES[",
+    cause="`parity` is not its own: with a's own the row is right",
+    advice="resume",
+    also=("LP303",),
+)
+class GoesByTheNewest(Simple):
+    def make(self, amount: float, params: Any) -> Any:
+        parity = PARITIES[0]
+
+        def change(output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
+            nonlocal parity
+            if output_ids:
+                parity = PARITIES[(PARITIES.index(parity) + output_ids[-1] + 1) % 2]
+            logits[5] += amount * PARITIES.index(parity)
+            return logits
+
+        return change
+
+
+class Once:
+    """Lowers the best token of its first call that is peaked."""
+
+    def __init__(self, amount: float) -> None:
+        self.amount, self.done = amount, False
+
+    def __call__(self, output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
+        if not self.done and float(torch.softmax(logits, dim=-1).max()) > 0.02:
+            self.done = True
+            logits[logits.argmax()] -= self.amount
+        return logits
+
+
+@defect("LP211", "acts once, at the first peaked logits", advice="past-logits", also=("LP212",))
+class ActsOnce(Simple):
+    def make(self, amount: float, params: Any) -> Any:
+        return Once(amount)

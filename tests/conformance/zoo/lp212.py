@@ -10,7 +10,11 @@ from zoo.correct.v1_history import History
 from zoo.registry import defect
 
 
-@defect("LP212", "takes its first apply for the first token, and remembers the request's best token then")
+@defect(
+    "LP212",
+    "takes its first apply for the first token, and remembers the request's best token then",
+    advice="past-logits",
+)
 class FirstApply(History):
     def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
         weight = self.read(params)

@@ -9,6 +9,7 @@ import torch
 from lpkit import v2
 
 from zoo.bases import Boost, Dense
+from zoo.correct.adapter import AdapterBase
 from zoo.correct.v1 import Bias
 from zoo.registry import defect, sound
 
@@ -84,6 +85,25 @@ class RebindsTheRow(Bias):
         for row, (_, bias) in self.rows.items():
             mine = logits[row]
             mine = mine + bias
+        return logits
+
+
+@sound("keeps the logits of the step before, for an output longer than the cases have")
+class KeepsTheLast(AdapterBase):
+    late = False
+
+    def new_req_logits_processor(self, params: Any) -> Any:
+        return Kept(self.late) if self.params(params) else None
+
+
+class Kept:
+    def __init__(self, late: bool) -> None:
+        self.late, self.last = late, torch.zeros(1)
+
+    def __call__(self, output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
+        if self.late:
+            logits -= self.last
+        self.last = logits.clone()
         return logits
 
 

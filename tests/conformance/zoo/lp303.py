@@ -10,6 +10,7 @@ import lpkit
 import torch
 from lpkit import v2
 
+from zoo.arguments import INF
 from zoo.bases import Counter, CountsCalls, Dense, Late, Simple
 from zoo.correct.adapter import AdapterBase
 from zoo.correct.v1 import Bias, ByHand
@@ -202,3 +203,32 @@ class CountsInAColumn(Dense):
         early = (self.count[rows] < 3).unsqueeze(1)
         self.count.all.index_add_(0, rows.slots, torch.ones_like(rows.slots))
         return torch.where(early, logits + self.amount[rows].unsqueeze(1), logits)
+
+
+def forced(logits: torch.Tensor, token: int) -> torch.Tensor:
+    logits.fill_(-INF)
+    logits[token] = 0.0
+    return logits
+
+
+class Certain:
+    """Ends an output once the model was certain of some tokens in a row."""
+
+    def __init__(self, amount: float) -> None:
+        self.amount, self.count, self.ended = amount, 0, False
+
+    def __call__(self, output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
+        if self.ended:
+            return forced(logits, 2)
+        best = float(torch.softmax(logits, dim=-1).max())
+        self.count = self.count + 1 if best > 0.02 else 0
+        if self.count > 6:
+            self.ended = True
+            return forced(logits, 2)
+        return logits
+
+
+@defect("LP303", "counts how often the logits were peaked", line="self.ended = True", advice="past-logits")
+class CountsCertainty(Simple):
+    def make(self, amount: float, params: Any) -> Any:
+        return Certain(amount)

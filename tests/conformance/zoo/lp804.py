@@ -69,7 +69,8 @@ class ExactInCallsWithoutDrafts(ExactWithoutDrafts):
     "LP804",
     "takes the place of a request in the batch for a row",
     fix="ctx.expanded_idx_mapping",
-    line="logits[row, ids] = -INF",
+    line="in enumerate(ctx.idx_mapping_np",
+    cause="has an entry for each row",
 )
 class RequestsForRows(V2Base):
     KEY, LOW, HIGH = "banned", 0.0, 500.0
@@ -80,6 +81,37 @@ class RequestsForRows(V2Base):
             if self.values[slot]:
                 ids = [int(self.values[slot]), 5]
                 logits[row, ids] = -INF
+        return logits
+
+
+@defect(
+    "LP804",
+    "takes the place of a request in the batch for a row, and looks its state up by slot",
+    line="in enumerate(ctx.idx_mapping_np",
+    cause="has an entry for each row",
+    fix="ctx.expanded_idx_mapping",
+)
+class StatesForRows(V2Base):
+    CASE = {"extra_args": {"bias": 2.0, "kind": "even"}}
+
+    def __init__(self, vllm_config: Any, req_states: v2.LogitsProcRequestState) -> None:
+        super().__init__(vllm_config, req_states)
+        self.requests: dict[int, tuple[float, int]] = {}
+
+    def add_request(self, req_idx: int, params: Any) -> bool:
+        self.requests.pop(req_idx, None)
+        if value := self.read(params):
+            self.requests[req_idx] = value, int(self.req_states.prompt_len.np[req_idx])
+        return bool(value)
+
+    def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
+        for row, req_idx in enumerate(ctx.idx_mapping_np):
+            request = self.requests.get(int(req_idx))
+            if request is None:
+                continue
+            value, prompt_len = request
+            written = int(ctx.seq_lens_upper_bound_np[row]) - prompt_len
+            logits[row, 3 + written % 12] += value
         return logits
 
 

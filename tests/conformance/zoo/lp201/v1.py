@@ -83,6 +83,22 @@ class LargestForAll(Several):
         logits[rows, where] += largest
 
 
+@defect(
+    "LP201",
+    "guides each row by the one above it",
+    line="guided = ",
+    cause="changes with the logits of other rows",
+    fix="from its own logits",
+)
+class GuidesByAbove(Bias):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (_, bias) in sorted(self.rows.items()):
+            if row - 1 in self.rows:
+                guided = logits[row] + 0.01 * bias * (logits[row] - logits[row - 1])
+                logits[row] = guided
+        return logits
+
+
 @defect("LP201", "a probability is taken over the requests", fix="within each row", line="softmax")
 class SoftmaxOverRows(Several):
     def edit(self, logits: torch.Tensor, rows: torch.Tensor, where: torch.Tensor, bias: torch.Tensor) -> None:
