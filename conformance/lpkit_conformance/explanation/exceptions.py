@@ -113,7 +113,7 @@ def read(kind: str, text: str, error: BaseException | None = None) -> tuple[str,
         dtype = _dtype(error, stored, text)
         kind = "beyond int64" if dtype == "int64" or re.search(BEYOND_INT64, text) else kind
         kind = "beyond float" if "float" in dtype else kind
-        stored = (f" of `{stored}`" if stored else "") + (f", {dtype}," if dtype else "")
+        stored = (f" of `{stored}`" if stored else "") + (f" ({dtype})" if dtype else "")
     causes = (
         "" if kind in ("prompt first", "OverflowError", "beyond int64", "beyond float") else values,
         CAUSES["exception"]
@@ -238,7 +238,11 @@ def _by_rank(error: BaseException) -> bool:
 
 
 def _admits(error: BaseException, size: int) -> tuple[str, str]:
-    """Return the comparison of the author's that lets the size through as an index, and its ``file:line``."""
+    """Return the comparison of the author's that lets the size through as an index, and its ``file:line``.
+
+    One in a function that runs comes first.
+    """
+    found: list[tuple[bool, str, str]] = []
     with contextlib.suppress(Exception):  # as in _values
         frames = [frame for frame, _ in _author_frames(error)]
         for file, node in _code_of(error):
@@ -246,7 +250,9 @@ def _admits(error: BaseException, size: int) -> tuple[str, str]:
             for left, compares, right in zip(sides, getattr(node, "ops", ()), sides[1:], strict=False):
                 one, limit = (left, right) if isinstance(compares, ast.LtE | ast.Gt) else (right, left)
                 text, bound = ast.unparse(one), ast.unparse(limit)
-                held = [frame for frame in frames if bound.startswith(("self.", "cls.")) or _runs(frame, left.lineno)]
+                held = [
+                    frame for frame in frames if bound.startswith(("self.", "cls.")) or _runs(frame, file, left.lineno)
+                ]
                 known = [value for frame in held if type(value := _looked_at(limit, frame)) is int]
                 if (
                     isinstance(compares, ast.LtE | ast.Gt | ast.Lt | ast.GtE)
@@ -254,12 +260,15 @@ def _admits(error: BaseException, size: int) -> tuple[str, str]:
                     and not (isinstance(one, ast.Constant) or re.search(f"{SIZES}|{COUNTS}", text, re.IGNORECASE))
                     and (size in known or (not known and "vocab" in bound.lower()))
                 ):
-                    return f"`{ast.unparse(ast.Compare(left, [compares], [right]))}`", f"{file}:{left.lineno}"
-    return "", ""
+                    runs = any(_runs(frame, file, left.lineno) for frame in frames)
+                    found.append(
+                        (runs, f"`{ast.unparse(ast.Compare(left, [compares], [right]))}`", f"{file}:{left.lineno}")
+                    )
+    return max(found, key=lambda item: item[0], default=(False, "", ""))[1:]
 
 
-def _runs(frame: FrameType, line: int) -> bool:
-    return line in [number for *_, number in frame.f_code.co_lines()]
+def _runs(frame: FrameType, file: str, line: int) -> bool:
+    return file == frame.f_code.co_filename and line in [number for *_, number in frame.f_code.co_lines()]
 
 
 def _text_keys(error: BaseException, text: str) -> tuple[str, str] | None:

@@ -72,7 +72,7 @@ class AnyToken(Bias):
     "LP104",
     "leaves out ids beyond the vocabulary, but not its size",
     line="where > self.vocab_size",
-    cause="`where > self.vocab_size` lets 512 through: ids begin with 0, so the last of 512 ids is 511",
+    cause="`where > self.vocab_size` lets 512 through, but ids begin at 0, so the last of 512 ids is 511",
     fix="`id < size`",
 )
 class LetsTheSizeThrough(AnyToken):
@@ -120,7 +120,7 @@ class SixtyFourBits(V1Base):
     "LP104",
     "a seed of 64 bits in a column of 32",
     case={"extra_args": {"pick": 21}},
-    cause="the number does not fit in the type of `self.picks`, int32,",
+    cause="the number does not fit in the type of `self.picks` (int32)",
     fix="store it in a type that holds it",
 )
 class NarrowColumn(V2Base):

@@ -130,7 +130,7 @@ class DefaultCounts(Simple):
     "LP109",
     "an empty list makes a tensor of floats, which is no index",
     line="torch.tensor(ids, device=",
-    cause="`banned` is empty, and made of `ids`; an index must be of whole numbers",
+    cause="`banned` is empty, and made of `ids`; an index tensor must hold integers",
     fix="dtype=torch.long",
 )
 class EmptyListIsFloat(V1Base):
@@ -201,8 +201,8 @@ class KeepsAtMostAll(KeepsTooMany):
     "LP109",
     "converts the keys of an object in validation only",
     line="in self.pairs(table)",
-    cause="`where` is '3'; JSON makes the keys of an object texts",
-    fix="`int(key)`, in one function",
+    cause="`where` is '3'; JSON turns the keys of an object into strings",
+    fix="with `int(key)`, in one",
 )
 class KeysStayText(V1Base):
     CASE = {"extra_args": {"weights": {"3": 2.0}}}

@@ -177,7 +177,7 @@ class StoredTokens(Boost):
     "LP804",
     "lowers the token that was fed, which is -1 for a draft that is not known",
     line="fed = ctx.input_ids.long()",
-    cause="`fed` holds -1; `input_ids` is -1 for a draft",
+    cause="`fed` holds -1; `input_ids` holds -1 for a draft",
     fix="where `ctx.input_ids < 0`",
 )
 class LowersTheInput(Boost):
