@@ -241,8 +241,8 @@ class LP113(Check):
 def _declined(subject: Subject, kind: str, error: BaseException, fix: str = "") -> Failed:
     raised = f"{type(error).__name__}: {error}"[:300]
     cause, usual_fix, _ = exceptions.read(type(error).__name__, str(error), error)
-    too_large = isinstance(error, OverflowError) and re.search(exceptions.TOO_LARGE, str(error))
-    fix = fix or (advice.fix("too large", LP113.code) if too_large else usual_fix)
+    narrow = usual_fix == advice.fix("OverflowError", "exception")
+    fix = fix or (advice.fix("too large", LP113.code) if narrow else usual_fix)
     return Failed(
         f"{kind} is declined because of an exception ({raised})",
         {"request": kind},

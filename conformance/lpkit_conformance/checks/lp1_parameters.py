@@ -181,15 +181,16 @@ class LP104(Check):
             tried += served.refusal is None
             if served.error is not None:
                 finding, error = findings.raised(subject.plugin.cls, served.error), served.error
+                own = finding.fix not in ("", *(advice.fix(key, "exception") for key in ("no token", "one beyond")))
+                unchecked = [] if own else ["the argument is used without a check of its type or range"]
                 then = f"{error.method} {error.summary}"
                 raise Failed(
                     replace(
                         finding,
                         summary=f"{served.argument} is accepted by validate_params, then {then}",
                         where={**finding.where, "argument": served.argument},
-                        cause="the argument is used without a check of its type or range"
-                        + (f": {finding.cause}" if finding.cause else ""),
-                        fix="",
+                        cause=": ".join([*unchecked, *filter(None, [finding.cause])]),
+                        fix=finding.fix if own else "",
                     )
                 ) from error
         if not tried:

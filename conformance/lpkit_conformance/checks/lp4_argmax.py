@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from types import FrameType
 from typing import Any
@@ -147,10 +148,17 @@ class LP402(Check):
             for _ in host.run([Arrive("a", 0), Arrive("b", None), Step(stand.RUN_STEPS)]):
                 answers.append(host.processor.is_argmax_invariant())
         if len(set(answers)) > 1 or not isinstance(answers[0], bool | np.bool_):  # vLLM asks for its truth alone
+            key = "instances" if answers[0] != answers[1] else "later" if len(set(answers)) > 1 else "no bool"
+            fix = ""
+            with contextlib.suppress(Exception):  # whatever else is wrong: a fix is being looked for
+                fix = advice.fix("changes", self.code) if _moves_best(subject, stand.RUN_STEPS) else ""
+            told = {"first": answers[1], "other": next((answer for answer in answers if answer != answers[1]), None)}
             raise Failed(
                 "is_argmax_invariant() does not always return the same bool",
                 expected="True or False, always the same",
                 got=", ".join(map(repr, dict.fromkeys(answers))),
+                cause=advice.cause(key, self.code).format(**told),
+                fix=fix,
             )
         return f"claims {bool(answers[0])}"
 
@@ -256,9 +264,10 @@ class LP403(Check):
         return Failed(summary, where, f"{one:g} (V1)", f"{other:g} ({there})", cause=cause, fix=fix)
 
 
-def _moves_best(subject: Subject) -> bool:
-    """Return True if the best token of a row is another one after the edit."""
-    standing = stand.stand_after(subject, mixed_arrivals(5))
+def _moves_best(subject: Subject, steps: int = 3) -> bool:
+    """Return True if the best token of a row is another one after the edit, some steps into a run."""
+    subject = changes.having(subject, is_argmax_invariant=lambda _: False)  # so that the engine calls apply
+    standing = stand.stand_after(subject, mixed_arrivals(5), steps)
     tried = hard(standing.logits, standing.again).values()
     return any(bool(_lost(rows, standing.again(rows.clone())).any()) for rows in tried)
 

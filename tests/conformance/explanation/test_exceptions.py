@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from lpkit_conformance.explanation.advice import text_at
@@ -48,6 +49,54 @@ def too_many(row: torch.Tensor, k: int) -> torch.Tensor:
     return row.topk(k).values
 
 
+def by_rank(logits: torch.Tensor, k: int) -> torch.Tensor:
+    ordered = logits.sort(descending=True).values
+    return logits >= ordered[:, k]
+
+
+def by_ranks(logits: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+    ordered, _ = logits.sort(descending=True)
+    return logits >= ordered.gather(1, k - 1)
+
+
+def counted(row: torch.Tensor, k: int, token: int) -> torch.Tensor:
+    return row[torch.tensor([token]) if k <= len(row) else ...]
+
+
+def checked(row: torch.Tensor, token: int) -> torch.Tensor:
+    return row[torch.tensor([token]) if token <= len(row) else ...]
+
+
+def by_float(row: torch.Tensor, ids: list[float]) -> torch.Tensor:
+    return row[torch.tensor(ids)]
+
+
+def of_empty(row: torch.Tensor, ids: list[int]) -> torch.Tensor:
+    where = torch.tensor(ids)
+    return row[where]
+
+
+def of_padding(logits: torch.Tensor, ids: torch.Tensor, dim: int = -1) -> torch.Tensor:
+    return logits.gather(dim, ids)
+
+
+def by_number(table: dict[Any, float], token: int) -> float:
+    return table[token]
+
+
+def added_up(table: dict[Any, float]) -> int:
+    total = 0
+    for token in table:  # total
+        total += token
+    return total
+
+
+def seeded(seed: int) -> Any:
+    seeds = np.zeros(2, dtype=np.int64)
+    seeds[0] = seed
+    return seeds
+
+
 def in_a_byte(limits: torch.Tensor, row: int, limit: int) -> None:
     limits[row] = limit
 
@@ -66,7 +115,19 @@ def in_a_byte(limits: torch.Tensor, row: int, limit: int) -> None:
         (lambda: lost_dimension(torch.zeros(2, 8)), "one value for each row meets the vocabulary"),
         (lambda: two_vocabularies(torch.zeros(2, 8)), ""),
         (lambda: without_entry({1: 0.5}, 2), "`values` has no entry 2; the line looks up what is not there"),
-        (lambda: too_many(torch.zeros(8), 9), "`k` is 9"),
+        (lambda: too_many(torch.zeros(8), 9), "`k` is 9, more than the 8 entries of `row`; k must be at least 1"),
+        (lambda: too_many(torch.zeros(8), -9), "`k` is -9; k must be at least 1"),
+        (lambda: by_rank(torch.zeros(2, 8), 9), "`k` holds 9; k must be at least 1"),
+        (
+            lambda: by_ranks(torch.zeros(2, 8), torch.full((2, 1), 10)),
+            "the index is 9, and the size 8; k must be at least 1",
+        ),
+        (lambda: counted(torch.zeros(8), 3, 8), "`token` holds 8; the index is the size"),
+        (lambda: by_float(torch.zeros(8), [0.5]), "`ids` is [0.5]; an index tensor must hold integers"),
+        (lambda: by_float(torch.zeros(8), []), "`ids` is empty; an index tensor must hold integers"),
+        (lambda: of_padding(torch.zeros(2, 8), torch.tensor([[5], [-1]])), "`ids` holds -1; -1 is not a token"),
+        (lambda: by_number({"3": 0.5}, 3), "`table` has no entry 3; JSON turns the keys"),
+        (lambda: by_number({3: 0.5, "4": 0.5}, 5), "`table` has no entry 5; the line looks up"),
     ],
 )
 def test_an_exceptions_cause_names_what_the_line_found(call: Callable[[], Any], cause: str) -> None:
@@ -76,6 +137,26 @@ def test_an_exceptions_cause_names_what_the_line_found(call: Callable[[], Any], 
     assert bool(line) is ("output_ids" in cause or "step" in cause)  # of the condition that let the index through
     assert found.startswith(cause)
     assert bool(found) is bool(cause)
+
+
+@pytest.mark.parametrize(
+    ("call", "cause", "fix", "line"),
+    [
+        (lambda: of_empty(torch.zeros(8), []), "`where` is empty, and made of `ids`", "dtype=torch.long", "where ="),
+        (lambda: added_up({"3": 0.5}), "`token` is '3'; JSON turns", "int(key)", "for token in table"),
+        (lambda: checked(torch.zeros(8), 8), "`token <= len(row)` lets 8", "id < size", "token <= len(row)"),
+        (lambda: seeded(2**63), "the type of `seeds` (int64) in which", "n & (2**63 - 1)", ""),
+        (lambda: in_a_byte(torch.zeros(2).to(torch.int8), 0, 150), "`limits` (int8) in", "such as int64", ""),
+        (lambda: torch.zeros(2).fill_(1e300), "in the type (float32) in", "bound the argument", ""),
+    ],
+)
+def test_a_fix_suits_what_the_line_found(call: Callable[[], Any], cause: str, fix: str, line: str) -> None:
+    with pytest.raises(Exception) as raised:
+        call()
+    found, advice, location = read(raised.type.__name__, str(raised.value), raised.value)
+    assert cause in found
+    assert fix in advice
+    assert line in text_at(location) if line else not location
 
 
 class Context:

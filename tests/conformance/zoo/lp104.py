@@ -68,7 +68,39 @@ class AnyToken(Bias):
         return where, bias
 
 
-@defect("LP104", "refuses what is too large for 64 bits, one bit late", case={"extra_args": {"boost_seed": 12}})
+@defect(
+    "LP104",
+    "leaves out ids beyond the vocabulary, but not its size",
+    line="where > self.vocab_size",
+    cause="`where > self.vocab_size` lets 512 through, but ids begin at 0, so the last of 512 ids is 511",
+    fix="`id < size`",
+)
+class LetsTheSizeThrough(AnyToken):
+    def __init__(self, vllm_config: Any, *args: Any) -> None:
+        super().__init__(vllm_config, *args)
+        self.vocab_size = vllm_config.model_config.get_vocab_size()
+
+    def beyond(self, where: int) -> bool:
+        return where > self.vocab_size
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        state = self.read(params)
+        return None if state is None or self.beyond(state[0]) else state
+
+
+@sound("leaves out all ids beyond the vocabulary")
+class LeavesTheSizeOut(LetsTheSizeThrough):
+    def beyond(self, where: int) -> bool:
+        return where >= self.vocab_size
+
+
+@defect(
+    "LP104",
+    "refuses what is too large for 64 bits, one bit late",
+    case={"extra_args": {"boost_seed": 12}},
+    line="dtype=torch.int64",
+    fix="int64 does not hold it",
+)
 class SixtyFourBits(V1Base):
     @classmethod
     def read(cls, params: Any) -> Any:
@@ -84,7 +116,13 @@ class SixtyFourBits(V1Base):
         return logits
 
 
-@defect("LP104", "a seed of 64 bits in a column of 32", case={"extra_args": {"pick": 21}})
+@defect(
+    "LP104",
+    "a seed of 64 bits in a column of 32",
+    case={"extra_args": {"pick": 21}},
+    cause="the number does not fit in the type of `self.picks` (int32)",
+    fix="store it in a type that holds it",
+)
 class NarrowColumn(V2Base):
     def __init__(self, vllm_config: Any, req_states: v2.LogitsProcRequestState) -> None:
         super().__init__(vllm_config, req_states)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import lpkit
 import torch
 from lpkit import v2
 
+from zoo.arguments import tokens
 from zoo.bases import Boost, Dense, Simple
 from zoo.correct.portable_odd import Chance
 from zoo.correct.v1 import Bias, V1Base
-from zoo.registry import defect
+from zoo.registry import defect, sound
 
 
 @defect("LP109", "looks every row up, also those of requests without the plugin")
@@ -123,3 +124,116 @@ class DefaultCounts(Simple):
             return logits
 
         return rule
+
+
+@defect(
+    "LP109",
+    "an empty list makes a tensor of floats, which is no index",
+    line="torch.tensor(ids, device=",
+    cause="`banned` is empty, and made of `ids`; an index tensor must hold integers",
+    fix="dtype=torch.long",
+)
+class EmptyListIsFloat(V1Base):
+    CASE = {"extra_args": {"banned": []}}
+
+    @classmethod
+    def read(cls, params: Any) -> Any:
+        ids = (params.extra_args or {}).get("banned")
+        return ids if ids == [] else tokens(params, "banned")
+
+    def tensor(self, ids: list[int]) -> torch.Tensor:
+        return torch.tensor(ids, device=self.device)
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        ids = self.read(params)
+        return None if ids is None else (self.tensor(ids),)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (banned,) in self.rows.items():
+            logits[row].index_fill_(0, banned, -50.0)
+        return logits
+
+
+@sound("says of which type the tensor of an empty list is", case={"extra_args": {"banned": [5, 9]}})
+class EmptyListIsLong(EmptyListIsFloat):
+    def tensor(self, ids: list[int]) -> torch.Tensor:
+        return torch.tensor(ids, dtype=torch.long, device=self.device)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (banned,) in self.rows.items():
+            logits[row, banned] -= 4.0
+        return logits
+
+
+@defect(
+    "LP109",
+    "keeps more tokens than there are",
+    case={"extra_args": {"keep_best": 700}},
+    cause="more than the 512 entries of `row`",
+    fix="`min(k, logits.shape[-1])`",
+)
+class KeepsTooMany(V1Base):
+    CASE = {"extra_args": {"keep_best": 7}}
+
+    @classmethod
+    def read(cls, params: Any) -> Any:
+        k = (params.extra_args or {}).get("keep_best")
+        if k is not None and (type(k) is not int or not 1 <= k <= 10**6):
+            raise ValueError("keep_best must be an integer from 1 to 1000000")
+        return k
+
+    def worst(self, row: torch.Tensor, k: int) -> torch.Tensor:
+        return row.topk(k).values[-1]
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, k in self.rows.items():
+            logits[row].masked_fill_(logits[row] < self.worst(logits[row], k), -torch.inf)
+        return logits
+
+
+@sound("keeps at most as many tokens as there are")
+class KeepsAtMostAll(KeepsTooMany):
+    def worst(self, row: torch.Tensor, k: int) -> torch.Tensor:
+        return super().worst(row, min(k, row.shape[-1]))
+
+
+@defect(
+    "LP109",
+    "converts the keys of an object in validation only",
+    line="in self.pairs(table)",
+    cause="`where` is '3'; JSON turns the keys of an object into strings",
+    fix="with `int(key)`, in one",
+)
+class KeysStayText(V1Base):
+    CASE = {"extra_args": {"weights": {"3": 2.0}}}
+
+    @classmethod
+    def read(cls, params: Any) -> Any:
+        table = (params.extra_args or {}).get("weights")
+        if table is not None and (type(table) is not dict or not all(map(str.isdecimal, table))):
+            raise ValueError("weights must map token ids to numbers")
+        for by in (table or {}).values():
+            if type(by) not in (int, float) or not -100 <= by <= 100:
+                raise ValueError("weights must map token ids to numbers in [-100, 100]")
+        return table or None
+
+    def pairs(self, table: dict[str, float]) -> Iterator[tuple[Any, float]]:
+        yield from table.items()
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        table, weights = self.read(params), torch.zeros(512, device=self.device)
+        for where, by in self.pairs(table) if table else ():
+            if where < 512:
+                weights[where] = by
+        return None if table is None else (weights,)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (weights,) in self.rows.items():
+            logits[row] += weights
+        return logits
+
+
+@sound("converts the keys of an object where it reads them")
+class KeysBecomeNumbers(KeysStayText):
+    def pairs(self, table: dict[str, float]) -> Iterator[tuple[Any, float]]:
+        return ((int(where), by) for where, by in table.items())

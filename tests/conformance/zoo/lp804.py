@@ -203,3 +203,24 @@ class StoredTokens(Boost):
     def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
         last = self.req_states.all_token_ids.gpu[ctx.expanded_idx_mapping.long(), ctx.pos.long()]
         return logits.scatter_add_(1, last.long().clamp(min=0).unsqueeze(1), self.per_row(ctx).unsqueeze(1))
+
+
+@defect(
+    "LP804",
+    "lowers the token that was fed, which is -1 for a draft that is not known",
+    line="fed = ctx.input_ids.long()",
+    cause="`fed` holds -1; `input_ids` holds -1 for a draft",
+    fix="where `ctx.input_ids < 0`",
+)
+class LowersTheInput(Boost):
+    def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
+        fed = ctx.input_ids.long()
+        return logits.scatter_add_(1, fed.unsqueeze(1), -self.per_row(ctx).unsqueeze(1))
+
+
+@sound("lowers the token that was fed if it is known")
+class LowersAKnownInput(LowersTheInput):
+    def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
+        fed = ctx.input_ids.long()
+        cost = torch.where(fed < 0, 0.0, self.per_row(ctx))
+        return logits.scatter_add_(1, fed.clamp(min=0).unsqueeze(1), -cost.unsqueeze(1))
