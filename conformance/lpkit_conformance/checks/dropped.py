@@ -128,9 +128,9 @@ def _unread(frame: FrameType, function: ast.FunctionDef, statement: ast.stmt, in
 
 
 def _written(statement: ast.stmt) -> ast.expr | None:
-    """Return what a statement sets or changes in place: a variable, or the owner of an item or of a method."""
+    """Return what a statement sets or changes in place: a name, or the owner of an item or of a method."""
     if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call):
         return getattr(statement.value.func, "value", None)
     targets = [statement.target] if isinstance(statement, ast.AugAssign) else getattr(statement, "targets", [None])
     target = targets[0]
-    return target.value if isinstance(target, ast.Subscript) else target if isinstance(target, ast.Name) else None
+    return target.value if isinstance(target, ast.Subscript) else target

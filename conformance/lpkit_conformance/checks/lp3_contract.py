@@ -107,8 +107,7 @@ class LP301(Check):
             with dropped.NoteDropped(standing.logits) as notes:
                 standing.again(standing.logits)
             others = (subject.having(case=case) for case in subject.setup.others)
-            stored = " = " in notes.holder  # by an attribute, for later calls
-            if notes.line and not stored and not any(acting.activity(other).acts for other in others):
+            if notes.line and not any(acting.activity(other).acts for other in others):
                 summary, expected = "no case changes a logit, though `apply` computes new ones", "of the cases"
                 raise _dropped(summary, expected, notes.holder, notes.line)
         return None

@@ -159,14 +159,15 @@ def in_order(make_host: MakeHost, first: int = 0) -> MakeHost:
 
 
 def with_rows_mapped(make_host: MakeHost) -> MakeHost:
-    """Return the same host of V2, whose ``idx_mapping`` has an entry for each row."""
+    """Return the same host of V2, whose ``idx_mapping`` and lengths have an entry for each row."""
 
     def change(host: V2Host) -> None:
         apply_to = host.driver.apply_to
 
         def apply_mapped(before: torch.Tensor, ctx: LogitsContext) -> torch.Tensor:
-            rows = ctx.expanded_idx_mapping
-            return apply_to(before, replace(ctx, idx_mapping=rows, idx_mapping_np=rows.cpu().numpy()))
+            rows, lengths = ctx.expanded_idx_mapping, (ctx.pos + 1).cpu().numpy()
+            by_row = replace(ctx, idx_mapping=rows, idx_mapping_np=rows.cpu().numpy(), seq_lens_upper_bound_np=lengths)
+            return apply_to(before, by_row)
 
         host.driver.apply_to = apply_mapped  # type: ignore[method-assign]
 

@@ -172,18 +172,6 @@ def _mixed(case: Reproduction) -> tuple[str, str]:
     return (place, name) if place else (case.line, "")
 
 
-def _with_rows_mapped(make_host: MakeHost) -> MakeHost:
-    """Return the same host of V2, whose ``idx_mapping`` and lengths have an entry for each row."""
-
-    def change(host: Any) -> None:
-        apply_to = host.driver.apply_to
-        host.driver.apply_to = lambda before, ctx: apply_to(
-            before, replace(ctx, seq_lens_upper_bound_np=(ctx.pos + 1).cpu().numpy())
-        )
-
-    return changes.changed(changes.with_rows_mapped(make_host), change)
-
-
 def _mapped(cls: type) -> tuple[str, str]:
     """Return ``file:line`` that reads the mapping with an entry for each request, and what it sets."""
     names = ("idx_mapping", "idx_mapping_np")
@@ -255,7 +243,7 @@ EXPERIMENTS: Final = (
         fix="",
         applies=lambda case: case.style == "raw" and case.interface == V2 and "drafts" in case.hazards,
         change=lambda case: [
-            replace(each, make_host=_with_rows_mapped(case.make_host))
+            replace(each, make_host=changes.with_rows_mapped(case.make_host))
             for each in case.judging(case.request, case.ops)  # another one's drafts may be read wrongly, too
         ],
         blames=lambda case: _mapped(case.subject.plugin.cls),
