@@ -161,7 +161,15 @@ class LP302(Check):
                 held = of_user and item.request in driver.slots  # until the request is finished
                 if held and driver.slots.slot(item.request) in driver.declined:
                     summary = f"the row of {item.request} was changed, though add_request returned False for it"
-                    raise Failed(summary, {"row": str(row)}, "the logits as they were", "other logits")
+                    raise Failed(
+                        summary,
+                        {"row": str(row)},
+                        "the logits as they were",
+                        "other logits",
+                        cause=advice.cause("declined", self.code),
+                        fix=advice.fix("declined", self.code),
+                        location=findings.returning_line(subject.plugin.cls, "add_request"),
+                    )
                 if active.variant is not None or item.discarded or alone is None:
                     continue
                 before, after = observation.before[row], observation.after[row]

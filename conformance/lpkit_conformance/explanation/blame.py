@@ -19,7 +19,7 @@ from lpkit_conformance.explanation.instances import from_its_arrival, in_its_pla
 from lpkit_conformance.explanation.reproduction import Reproduction, played
 from lpkit_conformance.explanation.row_values import Apart
 from lpkit_conformance.explanation.scenes import Culprit, Scene
-from lpkit_conformance.explanation.writes import is_test, key_at
+from lpkit_conformance.explanation.writes import is_test, kept_view, key_at
 from lpkit_conformance.hosts import Host, Observation
 from lpkit_conformance.instruments.trails import set_by
 from lpkit_conformance.programs.generate import Arrive
@@ -162,7 +162,7 @@ def _of_state(case: Reproduction, culprit: Culprit, proof: _Proof) -> _Named:
     derived = culprit.table or is_test(advice.text_at(line))
     if derived and case.hazards & CHANGES and case.style == "raw" and made_anew(cls, culprit.name):
         key = "derived"
-    if culprit.tensor and "swap" in case.hazards and (swaps := advice.signed("swap", line)):
+    if culprit.tensor and "swap" in case.hazards and (swaps := advice.signed("swap", line) or kept_view(line)):
         key, line = "views", swaps
     if key in ("common", "views"):
         causes.append(advice.cause(key))

@@ -213,7 +213,7 @@ class StateHistory:
             return self._reason("one for all", self.made)
         if moved and not (proven and blamed == self.moves):  # else the order within the update is at fault
             return self._lost(moved[-1], came_from[moved[-1]] or 0, here, blamed)
-        always = self._counter() or self._used_before(here) or self._remade(here)
+        always = self._counter() or self._used_before(here) or self._remade(here) or self._grown(here)
         if always or proven:
             return always
         early = self._early(here, min(self.positions), "came")
@@ -227,7 +227,13 @@ class StateHistory:
             return None
         advanced = made[-1].method == "apply" or any(change.step not in self.entered for change in self._since)
         key, line = "begun again" if advanced else "added again", made[-1].lines[0].number
-        return self._reason(key, None, line=line, step=step, count=self.outputs[step])
+        return self._reason(key, self._making(step), line=line, step=step, count=self.outputs[step])
+
+    def _making(self, step: int) -> str | None:
+        """Return ``file:line`` that made the request's object in this step; None if it is not known."""
+        kind = type(self.objects.get(self.positions[step])).__name__
+        places = (f"{file}:{number}" for file, number in self.ran.get(step, ()))
+        return next((place for place in places if re.search(rf"\b{kind}\(", advice.text_at(place))), None)
 
     def _taken_back(self) -> Reason | None:
         """Return the reason if output tokens were taken back of which the entry was made."""
@@ -266,6 +272,15 @@ class StateHistory:
         if own[-2].value is None or not self._sets.search(last.text) or self._sets.search(former.text):
             return None
         return self._reason("remade", last, line=last.number, step=own[-1].step, former=former.number)
+
+    def _grown(self, here: int) -> Reason | None:
+        """Return the reason if nothing but the growth of the table has written the entry."""
+        own = [change for change in self._of_entry(here) if change.path]
+        if "." not in self.name or self.per_callable or not self.by_position or len(own) != 1 or own[0].value is None:
+            return None
+        line = own[0].lines[0]
+        grown = self._sets.search(line.text) and own[0].method != "apply"
+        return self._reason("grown", line, line=line.number, here=here, value=own[0].value) if grown else None
 
     def _early(self, here: int, changed: int, what: str) -> Reason | None:
         """Return the reason if ``apply`` made the entry before the step that changed the batch, and nothing since.

@@ -325,6 +325,17 @@ def branches(code: CodeType, number: int) -> list[Line]:
     ]
 
 
+_SWAP = re.compile(r"^ *(\w+) = ([\w.]+)\[(\w+)\]\n *\2\[\3\] = \2\[(\w+)\]\n *\2\[\4\] = \1$", re.MULTILINE)
+
+
+def kept_view(place: str) -> str:
+    """Return ``file:line`` that keeps an entry of an array for a swap on the next two lines; empty without one."""
+    file = place.rpartition(":")[0]
+    text = "".join(linecache.getlines(file))
+    swaps = _SWAP.search(text)
+    return f"{file}:{text.count(chr(10), 0, swaps.start()) + 1}" if swaps else ""
+
+
 @cache
 def _only_stores(code: CodeType, number: int) -> bool:
     """Return True for a line that stores a function's arguments, at most as numbers, by others of its arguments."""
