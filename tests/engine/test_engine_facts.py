@@ -51,6 +51,15 @@ def test_each_engine_runs_the_runner_it_was_asked_for(
         assert parse_release(engine.call(import_vllm)) == release
 
 
+@pytest.mark.needs_release("0.32")
+def test_a_server_answers_400_to_errors_of_bad_values_and_500_to_others() -> None:
+    from vllm.entrypoints.serve.exception_handling.error_response import create_error_response
+
+    kinds = (ValueError, TypeError, OverflowError, KeyError, AttributeError)
+    codes = [create_error_response(kind("told")).error.code for kind in kinds]
+    assert codes == [400, 400, 400, 500, 500]
+
+
 @pytest.mark.needs_release("0.31")
 def test_raw_rows_decide_greedy_tokens_and_agree_between_the_runners(v1: EngineProcess, v2: EngineProcess) -> None:
     asks = [Ask(f"g{n}", tuple(range(10, 13 + n)), {**GREEDY, "max_tokens": 6}, at=n, logits=True) for n in range(4)]

@@ -122,10 +122,11 @@ class LP102(Check):
 class LP103(Check):
     """Bad arguments are refused with ``ValueError`` and nothing else.
 
-    vLLM turns ``ValueError`` into HTTP 400 for that request; any other exception is an internal server error.
+    vLLM turns ``ValueError`` into HTTP 400 for that request; ``TypeError`` and ``OverflowError``, too, by handlers that
+    its source marks for removal, with Python's words as the message. Anything else is an internal server error.
 
-    Why: comparing a string with a number raises ``TypeError``: the client learns that the server failed, not
-    what to change.
+    Why: comparing a string with a number raises ``TypeError``: the client learns how Python failed, or that the server
+    did, and not what to change.
 
     Fix: check types before values, or declare the arguments as ``lpkit.Params``.
     """

@@ -81,7 +81,8 @@ def blamed(case: Reproduction, passes: Callable[[Reproduction], bool]) -> Findin
     state = state or proof.state
     finding = replace(finding, location=line or case.line, cause=cause, fix=fix, state=state, vague=vague)
     finding = _neutral(case, finding) if cause == advice.cause("stray") else _worded(finding, case)
-    return with_history(finding, *case.at, proven=bool(experiment and (proven or experiment.rules)))
+    known = bool(experiment and (proven or experiment.rules))
+    return with_history(finding, *case.at, proven=known, told=key == "views")
 
 
 def _is_own_list(case: Reproduction, name: str) -> bool:
@@ -162,7 +163,7 @@ def _of_state(case: Reproduction, culprit: Culprit, proof: _Proof) -> _Named:
     derived = culprit.table or is_test(advice.text_at(line))
     if derived and case.hazards & CHANGES and case.style == "raw" and made_anew(cls, culprit.name):
         key = "derived"
-    if culprit.tensor and "swap" in case.hazards and (swaps := advice.signed("swap", line) or kept_view(line)):
+    if culprit.tensor and "swap" in case.hazards and (swaps := kept_view(line) or advice.signed("swap", line)):
         key, line = "views", swaps
     if key in ("common", "views"):
         causes.append(advice.cause(key))

@@ -217,9 +217,9 @@ class StateHistory:
         if always or proven:
             return always
         early = self._early(here, min(self.positions), "came")
-        return self._added_again() or self._taken_back() or self._of_another(here) or early or self._again()
+        return self._added_again(blamed) or self._taken_back() or self._of_another(here) or early or self._again()
 
-    def _added_again(self) -> Reason | None:
+    def _added_again(self, blamed: str) -> Reason | None:
         """Return the reason if the request comes back, and the entry is made anew."""
         step = self.entered[-1] if self.entered[1:] else 0
         made = [change for change in self._since if change.step == step and change.value is not None]
@@ -227,12 +227,14 @@ class StateHistory:
             return None
         advanced = made[-1].method == "apply" or any(change.step not in self.entered for change in self._since)
         key, line = "begun again" if advanced else "added again", made[-1].lines[0].number
-        return self._reason(key, self._making(step), line=line, step=step, count=self.outputs[step])
+        return self._reason(key, self._making(step, blamed), line=line, step=step, count=self.outputs[step])
 
-    def _making(self, step: int) -> str | None:
-        """Return ``file:line`` that made the request's object in this step; None if it is not known."""
+    def _making(self, step: int, blamed: str) -> str | None:
+        """Return ``file:line`` that made the request's object in this step; None if the blamed line is another one."""
         kind = type(self.objects.get(self.positions[step])).__name__
-        places = (f"{file}:{number}" for file, number in self.ran.get(step, ()))
+        places = [f"{file}:{number}" for file, number in self.ran.get(step, ())]
+        if blamed in places and re.search(r"\.\w+ = ", advice.text_at(blamed)):
+            return None
         return next((place for place in places if re.search(rf"\b{kind}\(", advice.text_at(place))), None)
 
     def _taken_back(self) -> Reason | None:
@@ -279,7 +281,7 @@ class StateHistory:
         if "." not in self.name or self.per_callable or not self.by_position or len(own) != 1 or own[0].value is None:
             return None
         line = own[0].lines[0]
-        grown = self._sets.search(line.text) and own[0].method != "apply"
+        grown = self._sets.search(line.text) and line.text.count(f".{self._attribute}") > 1
         return self._reason("grown", line, line=line.number, here=here, value=own[0].value) if grown else None
 
     def _early(self, here: int, changed: int, what: str) -> Reason | None:
@@ -407,15 +409,18 @@ def with_history(
     make_host: MakeHost,
     kept: bool = False,
     proven: bool = False,
+    told: bool = False,
 ) -> Finding:
     """Return the finding with the lines that wrote its state, and with why the state is wrong if they tell.
 
     ``kept``: a new instance with the same requests is right. ``proven``: the cause of the finding is an experiment's.
+    ``told``: the finding says why.
     """
     history = history_of(subject, ops, size, mismatch, make_host, finding.state)
     if history is None:
         return finding
-    if reason := history.kept() if kept else history.reason(mismatch.step, finding.location, proven):
+    reason = history.kept() if kept else history.reason(mismatch.step, finding.location, proven)
+    if reason and not told:
         cause = "; ".join(filter(None, (finding.cause, reason.cause)))
         line = str(reason.line or finding.location)
         finding = replace(finding, cause=cause, fix=reason.fix or finding.fix, location=line, vague=False)

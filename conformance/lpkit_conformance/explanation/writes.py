@@ -329,11 +329,11 @@ _SWAP = re.compile(r"^ *(\w+) = ([\w.]+)\[(\w+)\]\n *\2\[\3\] = \2\[(\w+)\]\n *\
 
 
 def kept_view(place: str) -> str:
-    """Return ``file:line`` that keeps an entry of an array for a swap on the next two lines; empty without one."""
-    file = place.rpartition(":")[0]
+    """Return ``file:line`` that keeps an entry of an array for a swap, which the line ``file:line`` is part of."""
+    file, _, number = place.rpartition(":")
     text = "".join(linecache.getlines(file))
-    swaps = _SWAP.search(text)
-    return f"{file}:{text.count(chr(10), 0, swaps.start()) + 1}" if swaps else ""
+    firsts = (text.count("\n", 0, swap.start()) + 1 for swap in _SWAP.finditer(text))
+    return next((f"{file}:{first}" for first in firsts if first <= int(number) <= first + 2), "")
 
 
 @cache

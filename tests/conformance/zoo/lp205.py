@@ -46,7 +46,18 @@ class AliasedSwap(DenseMinP):
         )
         for first, second, kind in batch_update.moved:
             if kind is SWAP:
-                self.values[first], self.values[second] = self.values[second], self.values[first]
+                self.exchange(first, second)
+
+    def exchange(self, first: int, second: int) -> None:
+        self.values[first], self.values[second] = self.values[second], self.values[first]
+
+
+@defect("LP205", "a swap keeps a view of the one row", line="held = self.values[first]", advice="views")
+class HeldView(AliasedSwap):
+    def exchange(self, first: int, second: int) -> None:
+        held = self.values[first]
+        self.values[first] = self.values[second]
+        self.values[second] = held
 
 
 @defect(

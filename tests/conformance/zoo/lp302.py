@@ -10,6 +10,7 @@ from lpkit import v2
 from zoo.arguments import INF
 from zoo.bases import Boost, Late
 from zoo.correct.v1 import DenseMinP, V1Base
+from zoo.lp201.v1_history import Growing
 from zoo.registry import defect
 
 
@@ -72,7 +73,16 @@ class ReadsByRow(Boost):
         return logits
 
 
-@defect("LP302", "declines a request, and edits its rows while others are edited", line="self.per_row(ctx)")
+@defect("LP302", "declines a request, and edits its rows while others are edited", line="return super().add_request")
 class DeclinesAndEdits(Boost):
     def add_request(self, req_idx: int, params: Any) -> bool:
         return super().add_request(req_idx, params) and params.temperature != 0.75
+
+
+@defect("LP302", "the table grows with ones", line="torch.cat([self.amounts", fix="fill what is added")
+class GrowsWithOnes(Growing):
+    def put(self, row: int, amount: float | None) -> None:
+        if row >= len(self.amounts):
+            self.amounts = torch.cat([self.amounts, torch.ones(row + 1 - len(self.amounts))])
+        if amount is not None:
+            self.amounts[row] = amount
