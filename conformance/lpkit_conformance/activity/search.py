@@ -6,11 +6,15 @@ import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from lpkit.runtime import Request
 from lpkit.sampling_params import GREEDY_EPSILON
 
 from lpkit_conformance import traces
 from lpkit_conformance.activity.acting import Activity, activity
-from lpkit_conformance.errors import CaseError
+from lpkit_conformance.activity.stand import stepped
+from lpkit_conformance.errors import CaseError, StandinError
+from lpkit_conformance.hosts import PluginError, drive
+from lpkit_conformance.results import Blocked
 from lpkit_conformance.settings.cases import GENERATED, MOST_GENERATED, Case
 from lpkit_conformance.settings.derived import derived_cases, guessed_cases
 from lpkit_conformance.subject.setup import MAX_MODEL_LEN
@@ -134,6 +138,8 @@ def streams(subject: Subject) -> Iterator[Case]:
     most = min(case.fields.get("max_tokens") or MAX_MODEL_LEN, MOST_GENERATED) - SOON
     runs = tuple(token for token in (*ids[:2], PLAIN) for _ in range(RUN))
     yield from (found.case for found in (*_written_out(case), *_ended(case)))
+    if raised := _raised(subject):
+        yield replace(case, output_token_ids=raised)
     for outputs in (ids, runs):
         yield replace(case, output_token_ids=outputs)
     yield replace(case, prompt_token_ids=(*case.prompt_token_ids, *ids))
@@ -142,6 +148,27 @@ def streams(subject: Subject) -> Iterator[Case]:
     given = case.fields.get("extra_args") or {}
     for derived in derived_cases(subject.plugin.cls, subject.plugin.accepts):
         yield replace(derived, fields={**case.fields, "extra_args": {**derived.fields["extra_args"], **given}})
+
+
+def _raised(subject: Subject) -> tuple[int, ...]:
+    """Return tokens that the plugin raises, each once those before it were generated: they may lead it on."""
+    tokens, before = list[int](), set[int]()
+    with contextlib.suppress(PluginError, Blocked, StandinError):
+        driver, request = (
+            drive(subject, 2),
+            Request("raised", subject.params(0), subject.model.prompt("a", 5, 0), 10**6),
+        )
+        driver.begin(entering=[request])
+        while len(tokens) < RUN:
+            logits, after = stepped(subject, driver, [request])
+            raised = set((after > logits)[0].nonzero().flatten().tolist())
+            if not 0 < len(raised) <= MOST_IDS:
+                break
+            tokens.append(min(raised, key=lambda token: (token in before, token in tokens, token)))
+            driver.commit(request, tokens[-1:])
+            driver.begin()
+            before = raised
+    return tuple(tokens)
 
 
 def _traced(subject: Subject, path: str) -> Iterator[Found]:

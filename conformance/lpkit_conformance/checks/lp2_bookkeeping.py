@@ -9,6 +9,7 @@ from lpkit_conformance.checks.lazily import Subject
 from lpkit_conformance.programs.generate import Arrive, Finish, Idle, Preempt, Program, Resume, Step, Swap, program
 from lpkit_conformance.results import Skipped
 from lpkit_conformance.vllm_api.runners import V1
+from lpkit_conformance.vllm_api.tokenizer import leaves
 
 
 class LP201(LadderCheck):
@@ -78,8 +79,8 @@ class LP202(LadderCheck):
             Step(),
             *[[Finish(f"r{i}"), Arrive(f"n{i}", None), Step()] for i in range(4)],
         )
-        # What a request does not give may show only where a default ends.
-        guests = [*subject.with_less, *subject.others][:3] or [1]
+        # What a request does not give may show only where a default, or its list, ends.
+        guests = [*_of_other_sizes(subject)[:MOST_GUESTS], *subject.others][: MOST_GUESTS + 1] or [1]
         yield program(
             "long after another with more or fewer arguments",
             [Arrive("other", None), Arrive("a", 0), Step()],
@@ -98,6 +99,17 @@ class LP202(LadderCheck):
                 for n, visitor in enumerate(tour(visitors))
             ],
         )
+
+
+MOST_GUESTS = 4
+"""Relatives with more or fewer arguments that leave their row to the case."""
+
+
+def _of_other_sizes(subject: Subject) -> list[int]:
+    """Return the case's relatives with fewer values in their arguments, and then those with more."""
+    sizes = [len([*leaves(case.fields.get("extra_args") or {})]) for case in subject.cases]
+    derived = range(len(sizes) - len(subject.others))
+    return sorted((n for n in derived if sizes[n] != sizes[0]), key=lambda n: sizes[n] > sizes[0])
 
 
 def tour(visitors: Sequence[int | None]) -> Iterator[int | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import sys
@@ -34,6 +35,7 @@ from lpkit_conformance.explanation import advice
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Step
 from lpkit_conformance.results import Failed, Finding
 from lpkit_conformance.settings.cases import Case, distinct
+from lpkit_conformance.vllm_api.tokenizer import leaves
 
 CHURN = 40
 """Requests that arrive and leave before each measurement of the state."""
@@ -55,6 +57,9 @@ PASSING_AT_ONCE = 30
 
 BLOCKS = 80
 """Measurements of growing state before it counts as growth: caches and windows of a few thousand entries fill up."""
+
+BEYOND = 2 * CHURN * BLOCKS
+"""Numbers that arguments go round, if they need not be token ids: none recurs in all blocks."""
 
 ENOUGH = 16
 """Measurements of state that grows, when only the reason is asked for."""
@@ -173,12 +178,18 @@ class LP603(Check):
     suspects = ("LP208",)  # the batch is large
 
     def run(self, subject: Subject) -> str | None:
-        sizes = self._sizes(subject, other_arguments=True)
+        size = subject.setup.vocab_size
+        sizes = self._sizes(subject, size)
         if not _grows(sizes):
             self._judge_resident(subject)
-            return None
+            # A number need not be a token id, and the ids of a small vocabulary soon recur.
+            size, sizes = BEYOND, []
+            with contextlib.suppress(calls.PluginError):
+                sizes = self._sizes(subject, size) if _takes_more(subject) else []
+            if not _grows(sizes):
+                return None
         whose = "request" if _grows(self._sizes(subject, most=ENOUGH)) else "argument"
-        name, line = self._growing(subject)
+        name, line = self._growing(subject, size)
         raise Failed(
             f"the instance keeps data of every {whose} that it has {'served' if whose == 'request' else 'been given'}",
             {"objects held": " -> ".join(map(str, sizes[-3:])), "requests": f"{CHURN} between two measurements"},
@@ -218,44 +229,50 @@ class LP603(Check):
                 )
                 raise Failed(finding)
 
-    def _growing(self, subject: Subject) -> tuple[str, str]:
+    def _growing(self, subject: Subject, numbers: int) -> tuple[str, str]:
         """Return the name of the state that grows most, and ``file:line`` of the last write that let it grow."""
         subject.plugin.restore_modules()
         host = parts.default_host(subject, AT_ONCE)
-        _churn(subject, host, 0)
+        _churn(subject, host, 0, numbers)
         root = state.State.of(host.processor, list(module_state.owners(subject.plugin.cls)))
 
         def size(name: str) -> int:
             return _objects([root.get(name)], host.processor)
 
         before = {name: size(name) for name in root.places}
-        _churn(subject, host, 1)
+        _churn(subject, host, 1, numbers)
         name = max(before, key=lambda name: size(name) - before[name])
         grows = partial(size, name)
         wrote = writes.follow(
-            type(host.processor), lambda: host, grows, lambda _: _churn(subject, host, 2, count=AT_ONCE)
+            type(host.processor), lambda: host, grows, lambda _: _churn(subject, host, 2, numbers, AT_ONCE)
         )
         line = str(wrote.last or "")
         return name if line else "", line
 
     @staticmethod
-    def _sizes(subject: Subject, other_arguments: bool = False, most: int = BLOCKS) -> list[int]:
-        """Measure the state after each block of requests: three blocks, and up to ``most`` while it grows."""
+    def _sizes(subject: Subject, numbers: int = 0, most: int = BLOCKS) -> list[int]:
+        """Measure the state after each block of requests: three blocks, and up to ``most`` while it grows.
+
+        ``numbers``: as for :func:`_churn`.
+        """
         subject.plugin.restore_modules()  # what is cached already would not grow
         host = parts.default_host(subject, AT_ONCE)
         sizes: list[int] = []
         while len(sizes) < 3 or (len(sizes) < most and _grows(sizes)):
-            _churn(subject, host, len(sizes), other_arguments)
+            _churn(subject, host, len(sizes), numbers)
             sizes.append(held(host.processor))
         return sizes
 
 
-def _churn(subject: Subject, host: Host, block: int, other_arguments: bool = True, count: int = CHURN) -> None:
-    """Serve a block of requests, and then the same few as after each block: these are the last in every row."""
+def _churn(subject: Subject, host: Host, block: int, numbers: int, count: int = CHURN) -> None:
+    """Serve a block of requests, and then the same few as after each block: these are the last in every row.
+
+    ``numbers``: whole numbers of their arguments are less than this; 0: all have the arguments of the case.
+    """
     start = block * CHURN
-    if other_arguments:
-        numbers = range(start + 1, start + count + 1)
-        host.serve(replace(subject, relatives=(subject.setup.case, *relatives_of(subject, numbers))))
+    if numbers:
+        relatives = relatives_of(subject, range(start + 1, start + count + 1), numbers)
+        host.serve(replace(subject, relatives=(subject.setup.case, *relatives)))
     for i in range(start, start + count, AT_ONCE):
         # A few tokens each: what is kept of every history grows too.
         names = [f"r{n}" for n in range(i, i + AT_ONCE)]
@@ -267,10 +284,17 @@ def _churn(subject: Subject, host: Host, block: int, other_arguments: bool = Tru
         pass
 
 
-def relatives_of(subject: Subject, numbers: Iterable[int]) -> list[Case]:
-    """Return relatives of the subject's case, no two with equal arguments."""
+def relatives_of(subject: Subject, nths: Iterable[int], numbers: int = 0) -> list[Case]:
+    """Return relatives of the subject's case, no two with equal arguments; whole numbers are less than ``numbers``."""
     setup = subject.setup
-    return distinct(setup.case, subject.plugin.accepts, setup.vocab_size, numbers)
+    return distinct(setup.case, subject.plugin.accepts, numbers or setup.vocab_size, nths)
+
+
+def _takes_more(subject: Subject) -> bool:
+    """Return True if whole numbers of the case may be larger than any token id."""
+    size = subject.setup.vocab_size
+    whole = [item for item in leaves(subject.setup.case.fields.get("extra_args") or {}) if type(item) is int]
+    return any(0 <= item < size for item in whole) and size < BEYOND and bool(relatives_of(subject, [size], BEYOND))
 
 
 def _grows(sizes: list[int]) -> bool:

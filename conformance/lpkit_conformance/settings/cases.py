@@ -31,6 +31,9 @@ VARIANTS = 4
 MOST_NEIGHBOURS = 10
 """Relatives that differ in one thing."""
 
+FEW_ITEMS = 8
+"""Items of a long list that a relative has: what stands behind them in a table is reached by short programs."""
+
 STANDARD = ("max_tokens", "min_tokens", "seed", "stop_token_ids", "temperature")
 """Fields of vLLM's that differ between the relatives of a case that gives them."""
 
@@ -228,8 +231,9 @@ def neighbours(case: Case, accepts: Callable[[SamplingParams], bool], vocab_size
     for key, value in extra.items():
         if isinstance(value, dict) and len(value) > 1:
             changes += [{key: {**value, inner: shifted[key][inner]}} for inner in value]
-        if isinstance(value, list) and len(value) > 1:
+        if isinstance(value, list) and value:
             changes += [{key: value[::-1]}, {key: [*value, shifted[key][0]]}]
+        if isinstance(value, list) and len(value) > 1:
             if all(type(item) is int for item in value):  # with the same sum
                 changes.append({key: [value[0] + 1, *value[1:-1], value[-1] - 1]})
             if len(value) > 2:
@@ -287,14 +291,15 @@ def _move(value: Any, by: int, vocab_size: int) -> Any:
 
 
 def _shorter(case: Case, accepts: Callable[[SamplingParams], bool]) -> list[Case]:
-    """Relatives with an argument less, or an item less in a list: what they lack must not come from someone else."""
+    """Relatives with an argument less, or fewer items in a list: what they lack must not come from someone else."""
     extra = case.fields.get("extra_args") or {}
     less: list[dict[str, Any]] = []
     for key, value in extra.items():
         if len(extra) > 1:
             less.append({name: item for name, item in extra.items() if name != key})
         if isinstance(value, list) and len(value) > 1:
-            less.append({**extra, key: value[:-1]})
+            lengths = dict.fromkeys((len(value) - 1, min(len(value) - 1, FEW_ITEMS)))
+            less += [{**extra, key: value[:length]} for length in lengths]
     return _with_arguments(case, less[:VARIANTS], accepts)
 
 

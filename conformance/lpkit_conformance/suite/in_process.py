@@ -247,7 +247,8 @@ class Session:
                     plan.seed,
                     plan.standin,
                     vocabulary=self.words,
-                    turn=(0, 1) if plan.quick else (nth, len(requests.cases)),
+                    # An added case reaches lines that no other does: it plays all programs.
+                    turn=(0, 1) if plan.quick or nth >= len(plan.cases) else (nth, len(plan.cases)),
                     others=(*requests.cases[:nth], *requests.cases[nth + 1 :], *plan.others),
                     program=plan.program,
                     trace=plan.trace,

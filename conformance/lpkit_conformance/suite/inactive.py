@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import sys
 from collections.abc import Sequence
+from functools import partial
 from itertools import chain
+from pathlib import Path
+from typing import Any, TypeGuard
 
 from lpkit._nearest import did_you_mean
 
 from lpkit_conformance.activity.acting import activity
 from lpkit_conformance.activity.admission import keys_read
 from lpkit_conformance.checks.declined import watched
+from lpkit_conformance.errors import StandinError
 from lpkit_conformance.hosts import PluginError, drive
 from lpkit_conformance.hosts.requests import make_active
+from lpkit_conformance.instruments.author_lines import is_authors, syntax_of
 from lpkit_conformance.programs.generate import Arrive
 from lpkit_conformance.settings.cases import MOST_GENERATED, Case
 from lpkit_conformance.settings.derived import derived_cases, guessed_cases
 from lpkit_conformance.subject.subject import Subject
+from lpkit_conformance.subject.worlds import World
 from lpkit_conformance.suite.agenda import SILENT
+from lpkit_conformance.suite.reached import home_of
 
 
 def silence(case: Case) -> str:
@@ -59,6 +68,7 @@ def why_inactive(subjects: Sequence[Subject]) -> str:
     for key in given:
         near = did_you_mean(key, looked) if key not in looked else ""
         text += f" ({key!r}: {near})" if near else ""
+    text += "" if lengths else _surroundings(subjects[-1])
     missing = [key for key in looked if key not in given]
     if looked and not missing:
         late = min(lengths, default=0) > MOST_GENERATED
@@ -71,6 +81,49 @@ def why_inactive(subjects: Sequence[Subject]) -> str:
     suggestion = suggested(subjects[0], missing)
     example = f": --case '{suggestion.text}', or" if suggestion else " with --case, or"
     return f"{text}. Give a case that switches it on{example} cases in [tool.lpkit]."
+
+
+def _surroundings(subject: Subject) -> str:
+    """Return what the class asks of its engine that this engine lacks: a field of the configuration, or a GPU."""
+    text, lacking = "", dict[str, str]()
+    watching = World("a configuration whose missing fields are noted", partial(_note_missing, lacking))
+    if subject.setup.host:
+        with contextlib.suppress(PluginError, StandinError), subject.as_imported():
+            drive(subject.having(world=watching))
+    for field, line in lacking.items():
+        of_model = field.startswith("hf_config.")
+        how = "set it in `model` of [tool.lpkit]" if of_model else "check a subclass whose constructor is given it"
+        text += f". It looked for `{field}` ({line}), which lpkit's configuration lacks: {how}"
+    asked = [node.lineno for node in ast.walk(syntax_of(home_of(subject.plugin.cls))) if _asks_for_gpu(node)]
+    if asked and subject.setup.device.type == "cpu":
+        text += f". Line {asked[0]} compares a device: if the class acts on a GPU only, use --device cuda"
+    return text
+
+
+def _note_missing(lacking: dict[str, str], config: Any) -> None:
+    """Let a configuration note the fields that an author's line asks for and that it lacks."""
+
+    def watched(part: Any, name: str) -> Any:
+        def missing(_: Any, field: str) -> Any:
+            code, line = sys._getframe(1).f_code, sys._getframe(1).f_lineno
+            if is_authors(code.co_filename) and not field.startswith("__"):
+                lacking.setdefault(f"{name}.{field}", f"{Path(code.co_filename).name}:{line}")
+            raise AttributeError(field)
+
+        kind = type(type(part).__name__, (type(part),), {"__getattr__": missing})
+        copied = kind.__new__(kind)
+        vars(copied).update(vars(part))
+        return copied
+
+    model = config.model_config
+    model.hf_config = watched(model.hf_config, "hf_config")
+    config.__class__ = type(watched(config, "vllm_config"))
+
+
+def _asks_for_gpu(node: ast.AST) -> TypeGuard[ast.Compare]:
+    return isinstance(node, ast.Compare) and any(
+        isinstance(part, ast.Constant) and part.value in ("cuda", "cpu") for part in (node.left, *node.comparators)
+    )
 
 
 def _declined(subject: Subject) -> BaseException | None:

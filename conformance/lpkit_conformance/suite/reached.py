@@ -59,7 +59,7 @@ def reaching(cls: Any) -> Iterator[Reached]:
     Libraries that it uses, such as the one of its tokenizer, do not count: importing one under a trace takes seconds.
     """
     ran: Reached = defaultdict(set)
-    libraries = {"", library_of(_home(cls))}
+    libraries = {"", library_of(home_of(cls))}
 
     def note(frame: FrameType, event: str, _: Any) -> None:
         ran[frame.f_code.co_filename].add(frame.f_lineno)
@@ -104,10 +104,10 @@ def further(served: Sequence[Sequence[Subject]], ran: Reached) -> tuple[Case, st
     plugin = served[0][0].plugin
     if all(branch == UNCALLED for *_, branch in blocks(plugin.cls, ran)):
         return None
+    known, missing = {file: frozenset(lines) for file, lines in ran.items()}, blocks(plugin.cls, ran)
     with plugin.as_imported():
         asked = (case for subject in served[0] for case in streams(subject) if plugin.accepts(case.params()))
         accepted = list(itertools.islice(asked, MOST_STREAMS))
-    known, missing = {file: frozenset(lines) for file, lines in ran.items()}, blocks(plugin.cls, ran)
 
     def reached(*alone: Case) -> list[Block]:
         ran.clear()
@@ -142,7 +142,7 @@ def blocks(cls: Any, ran: Reached) -> list[Block]:
 
     Lines that raise, or return nothing, do not count, nor what a class does once it keeps much.
     """
-    home = _home(cls)
+    home = home_of(cls)
     return [block for file in ran for block in _blocks(file, ran[file], cls if file == home else None)]
 
 
@@ -151,7 +151,7 @@ def _in_words(missing: Sequence[Block]) -> str:
     return ", ".join([*shown, *[f"{len(missing) - MOST_SHOWN} more"] * (len(missing) > MOST_SHOWN)])
 
 
-def _home(cls: Any) -> str:
+def home_of(cls: Any) -> str:
     """Return the file of a class; empty if it is not a class, or has no file."""
     return getattr(sys.modules.get(getattr(cls, "__module__", "")), "__file__", None) or ""
 
@@ -171,7 +171,7 @@ def _blocks(file: str, ran: set[int], cls: Any) -> Iterator[Block]:
     }
     for function in [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]:
         parts = [part for statement in function.body for part in ast.walk(statement) if isinstance(part, ast.stmt)]
-        entered = any(part.lineno in ran for part in parts)
+        entered = any(_ran(part, ran) for part in parts)
         if entered or (id(function) in own and not function.name.startswith("__")):
             yield from ((function.name, *block) for block in _missing(function.body, ran, "" if entered else UNCALLED))
 
@@ -180,13 +180,19 @@ def _missing(body: Sequence[ast.AST], ran: set[int], branch: str) -> Iterator[tu
     """Yield runs of statements that did not run, with the branch around each."""
     missing: list[ast.stmt] = []
     for part in body:
-        if isinstance(part, ast.stmt) and part.lineno not in ran:
+        if isinstance(part, ast.stmt) and not _ran(part, ran):
             missing += [] if _silent(part) else [part]
         elif not isinstance(part, ast.FunctionDef) and not _caps(part):  # functions have their own
             for name in BODIES:
                 yield from _missing(getattr(part, name, ()), ran, _branch(part, name) or branch)
     if missing and not isinstance(missing[-1], ast.Raise):
         yield missing[0].lineno, missing[-1].end_lineno or 0, branch
+
+
+def _ran(part: ast.stmt, ran: set[int]) -> bool:
+    """Return True if one of the lines before its body ran: `if (` and a condition on lines below it has none itself."""
+    first = next((inner.lineno for inner in getattr(part, "body", ())), (part.end_lineno or part.lineno) + 1)
+    return not ran.isdisjoint(range(part.lineno, max(first, part.lineno + 1)))
 
 
 def _caps(part: ast.AST) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import lpkit
@@ -237,3 +238,27 @@ def test_what_declined_a_case_at_admission_is_reported(host: str) -> None:
     case = {"extra_args": {"named_words": ["two words"]}}
     found = why_inactive([subject_of(NamesAWord, case, host=host)])
     assert "is declined at admission (ValueError: named_words: 'two words' is not one token of the model but 2" in found
+
+
+class NeedsMore(Bias):
+    """Acts with a field of the configuration, one of the model's, and on a GPU only."""
+
+    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
+        super().__init__(vllm_config, device, is_pin_memory)
+        asked = getattr(vllm_config, "block_config", None), getattr(vllm_config.model_config.hf_config, "marks", None)
+        self.acts = None not in asked and device.type == "cuda"
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        return super().apply(logits) if self.acts else logits
+
+
+def test_what_the_class_asked_of_its_engine_in_vain_is_reported() -> None:
+    found = why_inactive([subject_of(NeedsMore)])
+    line = inspect.getsourcelines(NeedsMore)[1] + 5
+    lacks = "which lpkit's configuration lacks: "
+    assert f"It looked for `vllm_config.block_config` (test_search.py:{line}), {lacks}check a subclass" in found
+    assert (
+        f"`hf_config.marks` (test_search.py:{line}), {lacks}set it in `model` of [tool.lpkit]. Line {line + 1}" in found
+    )
+    assert "use --device cuda" in found
+    assert "looked for" not in why_inactive([subject_of(Never)])

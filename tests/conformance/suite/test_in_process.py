@@ -63,6 +63,12 @@ def test_ignored_checks_do_not_run_and_block_nothing() -> None:
     assert found["LP205[v1]"].status == "passed"
 
 
+def test_what_compares_two_calls_has_no_verdict_if_each_call_differs() -> None:
+    found = results(AddsUp, cases=(Case.parse(AddsUp.CASE),), select=("LP304", "LP310"), ignore=("LP303",))
+    assert {found[f"{code}[{host}]"].status for code in ("LP304", "LP310") for host in ("v1", "v2")} == {"skipped"}
+    assert "LP303" in found["LP304[v1]"].message
+
+
 class FailsOnSwaps(ByHand):
     """Every check that swaps rows meets the same line."""
 

@@ -112,6 +112,48 @@ def test_a_class_whose_lines_all_run_has_no_note_and_a_quick_run_looks_for_none(
     assert not list(unreached(object(), {}))
 
 
+class InBrackets(Bias):
+    """Has a condition of several lines, and it comes first in its branch."""
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (where, bias) in self.rows.items():
+            if (
+                where >= 0  # always
+                and bias < 1000
+            ):
+                logits[row, where] += bias
+        return logits
+
+
+def test_a_condition_of_several_lines_has_run_if_one_of_them_has() -> None:
+    assert noted(InBrackets) == []
+
+
+class LeadsOn(Bias):
+    """Raises the tokens of its phrases, one by one, which no argument names."""
+
+    AFTER = {40: 41, 41: 42}
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        state = super().enter(params, prompt, outputs)
+        return state and (state[1], outputs)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (bias, outputs) in self.rows.items():
+            following = 40
+            if outputs and outputs[-1] in self.AFTER:
+                following = self.AFTER[outputs[-1]]
+            logits[row, following] += bias
+        return logits
+
+
+def test_tokens_that_the_plugin_raises_are_generated_and_their_case_plays_all_programs() -> None:
+    session = Session("x", LeadsOn, Plan(cases=(CASE,)))
+    added = replace(CASE, output_token_ids=(40, 41, 42, 40, 41, 42, 40, 41))
+    assert session.requests.cases == (CASE, added)
+    assert [subject.setup.turn for subject in session.subjects("v1")] == [(0, 1), (0, 1)]
+
+
 class EarlyReturns(History):
     """Has branches for no request of its own, a masked row, unknown tokens, shorter outputs, and a full cache."""
 

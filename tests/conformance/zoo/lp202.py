@@ -9,7 +9,7 @@ import torch
 from lpkit import v2
 from lpkit.v1 import BatchUpdate
 
-from zoo.arguments import INF, number, token
+from zoo.arguments import INF, number, token, tokens
 from zoo.bases import AfterMarker, Boost, IfPrompted, Late, Relative
 from zoo.correct.v1 import Bias, ByHand, V1Base
 from zoo.correct.v2 import V2Base, V2Bias
@@ -199,6 +199,50 @@ class ShorterList(V2Bias):
         ids = self.ids.to(self.device)[ctx.expanded_idx_mapping.long()]
         picked = torch.zeros_like(logits).scatter(1, ids, 1.0)
         return torch.where(picked > 0, logits + self.per_row(ctx).unsqueeze(1), logits)
+
+
+class KeepsTheTail(Boost):
+    """Raises a token of a list in each step."""
+
+    CASE = {"extra_args": {"forced": [4, 9, 6, 8]}}
+
+    def __init__(self, vllm_config: Any, req_states: v2.LogitsProcRequestState) -> None:
+        super().__init__(vllm_config, req_states)
+        self.forced = torch.zeros(req_states.max_num_reqs, 32, dtype=torch.long, device=self.device)
+
+    @classmethod
+    def validate_params(cls, params: Any) -> None:
+        if len(tokens(params, "forced") or ()) > 32:
+            raise ValueError("forced has at most 32 tokens")
+
+    def add_request(self, req_idx: int, params: Any) -> bool:
+        forced = tokens(params, "forced")
+        self.values[req_idx] = 3.0 if forced else 0.0
+        if forced:
+            self.forced[req_idx, : len(forced)] = torch.tensor(forced)
+        return bool(forced)
+
+    def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
+        slots = ctx.expanded_idx_mapping.long()
+        length = (ctx.pos + 1 - self.req_states.prompt_len.gpu[slots]).long().clamp(0, 31)
+        token = self.forced[slots, length].unsqueeze(1)
+        more = torch.where(token > 0, self.per_row(ctx).unsqueeze(1), 0.0)
+        return logits.scatter_add(1, token, more)
+
+
+defect(
+    "LP202",
+    "behind a list stands the rest of a longer one",
+    line="self.forced[req_idx, : len(forced)] =",
+    cause="`self.forced[7]`",
+)(KeepsTheTail)
+
+
+@sound("writes the rest of a slot's row with the list")
+class WritesTheTail(KeepsTheTail):
+    def add_request(self, req_idx: int, params: Any) -> bool:
+        self.forced[req_idx] = 0
+        return super().add_request(req_idx, params)
 
 
 @defect(

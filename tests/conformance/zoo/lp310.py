@@ -41,6 +41,49 @@ class SpreadOfMasked(Dense):
         return logits.masked_fill_(logits < least, -INF)
 
 
+class GateByEntropy(Dense):
+    """Flattens a row that is undecided, and sharpens any other."""
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        log_p = logits.log_softmax(1)
+        p = log_p.exp()
+        entropy = self.entropy(p, log_p)
+        scale = 1.0 + self.amount[rows].abs()
+        return logits * torch.where(entropy > 0.01, 1.0 / scale, scale).unsqueeze(1)
+
+    def entropy(self, p: torch.Tensor, log_p: torch.Tensor) -> torch.Tensor:
+        return -(p * log_p).sum(1)
+
+
+defect(
+    "LP310",
+    "the entropy of a row with a masked token is NaN, and no threshold holds",
+    line="-(p * log_p)",
+    cause="`log_p` is -inf",
+)(GateByEntropy)
+
+
+@sound("masked tokens count nothing in the entropy that decides")
+class GateByTheirEntropy(GateByEntropy):
+    def entropy(self, p: torch.Tensor, log_p: torch.Tensor) -> torch.Tensor:
+        return torch.special.entr(p).sum(1)
+
+
+@sound("the mean of a row is of the tokens that are not masked, so each mask moves it a little")
+class Centres(Dense):
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        free = logits > -INF
+        mean = logits.masked_fill(~free, 0.0).sum(1, keepdim=True) / free.sum(1, keepdim=True)
+        share = self.amount[rows].abs().clamp(max=50.0).unsqueeze(1) / 100
+        return torch.where(free, logits + share * (mean - logits), logits)
+
+
+@sound("makes log-probabilities of the logits of its rows")
+class Normalises(Dense):
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        return super().process(logits.log_softmax(1), rows)
+
+
 @sound("leaves masked tokens alone, and no others")
 class LeavesMaskedTokens(Bias):
     def apply(self, logits: torch.Tensor) -> torch.Tensor:

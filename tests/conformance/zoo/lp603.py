@@ -1,4 +1,4 @@
-"""Defects that LP603 must catch."""
+"""Defects that LP603 must catch, and a correct processor that resembles one."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Any
 import lpkit
 import torch
 
+from zoo.arguments import number
 from zoo.bases import Boost, Dense, Simple
-from zoo.correct.v1 import Bias
+from zoo.correct.v1 import Bias, V1Base
 from zoo.correct.v1_odd import SharesEntries
-from zoo.registry import defect
+from zoo.registry import defect, sound
 
 
 @functools.cache
@@ -107,3 +108,45 @@ class KeepsMasks(lpkit.AdapterLogitsProcessor):
             )
         mask = self.masks[key]
         return lambda output_ids, logits: logits - mask
+
+
+@functools.lru_cache(maxsize=64)
+def green(key: int) -> torch.Tensor:
+    """Return the tokens of a key."""
+    return torch.rand(64, generator=torch.Generator().manual_seed(key)).gt(0.5)
+
+
+class KeepsGreenLists(V1Base):
+    """A watermark by a key, which is a number of any size."""
+
+    CASE = {"extra_args": {"bias": 2.5, "key": 42}}
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.lists: dict[int, torch.Tensor] = {}
+
+    @classmethod
+    def read(cls, params: Any) -> Any:
+        bias, key = number(params, "bias"), number(params, "key", 0, 2**31)
+        return None if bias is None or key is None else (int(key), bias)
+
+    def green(self, key: int) -> torch.Tensor:
+        if key not in self.lists:
+            self.lists[key] = torch.rand(64, generator=torch.Generator().manual_seed(key)).gt(0.5)
+        return self.lists[key]
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (key, bias) in self.rows.items():
+            logits[row, :64] += bias * self.green(key).to(self.device)
+        return logits
+
+
+defect("LP603", "keeps the tokens of each key", line="self.lists[key] =", cause="`self.lists` grows", fix="lru_cache")(
+    KeepsGreenLists
+)
+
+
+@sound("keeps the tokens of the latest keys")
+class KeepsFewLists(KeepsGreenLists):
+    def green(self, key: int) -> torch.Tensor:
+        return green(key)
