@@ -80,7 +80,7 @@ class LP202(LadderCheck):
             *[[Finish(f"r{i}"), Arrive(f"n{i}", None), Step()] for i in range(4)],
         )
         # What a request does not give may show only where a default, or its list, ends.
-        guests = [*_of_other_sizes(subject)[:MOST_GUESTS], *subject.others][: MOST_GUESTS + 1] or [1]
+        guests = [*_of_other_sizes(subject), *subject.others[:1]] or [1]
         yield program(
             "long after another with more or fewer arguments",
             [Arrive("other", None), Arrive("a", 0), Step()],
@@ -101,15 +101,12 @@ class LP202(LadderCheck):
         )
 
 
-MOST_GUESTS = 4
-"""Relatives with more or fewer arguments that leave their row to the case."""
-
-
 def _of_other_sizes(subject: Subject) -> list[int]:
-    """Return the case's relatives with fewer values in their arguments, and then those with more."""
+    """Return relatives with fewer values in their arguments than the case has; if it has none, one with more."""
     sizes = [len([*leaves(case.fields.get("extra_args") or {})]) for case in subject.cases]
     derived = range(len(sizes) - len(subject.others))
-    return sorted((n for n in derived if sizes[n] != sizes[0]), key=lambda n: sizes[n] > sizes[0])
+    less, more = ([n for n in derived if sign * sizes[n] < sign * sizes[0]] for sign in (1, -1))
+    return less[:3] or more[:1]
 
 
 def tour(visitors: Sequence[int | None]) -> Iterator[int | None]:

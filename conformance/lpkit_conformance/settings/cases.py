@@ -220,7 +220,7 @@ def variants(case: Case, accepts: Callable[[SamplingParams], bool], vocab_size: 
             if relative not in relatives and _usable(relative, accepts):
                 relatives.append(relative)
                 break
-    return [*relatives[:VARIANTS], *_shorter(case, accepts)]
+    return [*relatives[:VARIANTS], *_shorter(case, accepts, vocab_size)]
 
 
 def neighbours(case: Case, accepts: Callable[[SamplingParams], bool], vocab_size: int) -> list[Case]:
@@ -290,16 +290,20 @@ def _move(value: Any, by: int, vocab_size: int) -> Any:
     return _changed(value, moved)
 
 
-def _shorter(case: Case, accepts: Callable[[SamplingParams], bool]) -> list[Case]:
-    """Relatives with an argument less, or fewer items in a list: what they lack must not come from someone else."""
+def _shorter(case: Case, accepts: Callable[[SamplingParams], bool], vocab_size: int) -> list[Case]:
+    """Relatives with an argument less, or fewer items in a list: what they lack must not come from someone else.
+
+    The items are others: a table that holds the beginning of the case's list holds the case's.
+    """
     extra = case.fields.get("extra_args") or {}
+    shifted = _shift(extra, 1, vocab_size)
     less: list[dict[str, Any]] = []
     for key, value in extra.items():
         if len(extra) > 1:
             less.append({name: item for name, item in extra.items() if name != key})
         if isinstance(value, list) and len(value) > 1:
             lengths = dict.fromkeys((len(value) - 1, min(len(value) - 1, FEW_ITEMS)))
-            less += [{**extra, key: value[:length]} for length in lengths]
+            less += [{**extra, key: shifted[key][:length]} for length in lengths]
     return _with_arguments(case, less[:VARIANTS], accepts)
 
 

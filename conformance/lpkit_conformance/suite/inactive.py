@@ -110,8 +110,8 @@ def _note_missing(lacking: dict[str, str], config: Any) -> None:
                 lacking.setdefault(f"{name}.{field}", f"{Path(code.co_filename).name}:{line}")
             raise AttributeError(field)
 
-        kind = type(type(part).__name__, (type(part),), {"__getattr__": missing})
-        copied = kind.__new__(kind)
+        kind: Any = type(type(part).__name__, (type(part),), {"__getattr__": missing})
+        copied = kind.__new__(kind)  # as it is, but for what it says of a field that it lacks
         vars(copied).update(vars(part))
         return copied
 

@@ -234,7 +234,7 @@ defect(
     "LP202",
     "behind a list stands the rest of a longer one",
     line="self.forced[req_idx, : len(forced)] =",
-    cause="`self.forced[7]`",
+    advice="leftover",
 )(KeepsTheTail)
 
 
