@@ -46,12 +46,6 @@ INDICES = {
 RANKED = r"\b(sort|topk|msort)\("
 """What gives the entries of a row by rank."""
 
-SIZES = r"(\w+\.)*\w*(vocab\w*|size)|.+\.shape\[-?1\]|len\(\w+\)"
-"""What a condition compares an index with."""
-
-COUNTS = r"\b(\w*_)?(k|n|top\w*|num\w*|count\w*|len\w*)\b"
-"""Usual names of numbers that may be equal to the size."""
-
 NUMBERS = r"\b(?:rows|request)\.(?:slots?|index)\b|\b(?:\w+\.)?\w*idx_mapping\b|\breq_idx\b"
 """Usual names of the number of a row or a slot."""
 
@@ -248,22 +242,16 @@ def _admits(error: BaseException, size: int) -> tuple[str, str]:
         for file, node in _code_of(error):
             sides = [node.left, *node.comparators] if isinstance(node, ast.Compare) else []
             for left, compares, right in zip(sides, getattr(node, "ops", ()), sides[1:], strict=False):
-                one, limit = (left, right) if isinstance(compares, ast.LtE | ast.Gt) else (right, left)
-                text, bound = ast.unparse(one), ast.unparse(limit)
-                held = [
-                    frame for frame in frames if bound.startswith(("self.", "cls.")) or _runs(frame, file, left.lineno)
-                ]
-                known = [value for frame in held if type(value := _looked_at(limit, frame)) is int]
-                if (
-                    isinstance(compares, ast.LtE | ast.Gt | ast.Lt | ast.GtE)
-                    and re.fullmatch(SIZES, bound, re.IGNORECASE)
-                    and not (isinstance(one, ast.Constant) or re.search(f"{SIZES}|{COUNTS}", text, re.IGNORECASE))
-                    and (size in known or (not known and "vocab" in bound.lower()))
-                ):
+                admits = isinstance(compares, ast.LtE | ast.Gt), isinstance(compares, ast.GtE | ast.Lt)
+                one, limit = (left, right) if admits[0] else (right, left)
+                own = ast.unparse(limit).startswith(("self.", "cls."))
+                held = [frame for frame in frames if own or _runs(frame, file, left.lineno)]
+                # A number beside the limit that is another one than the index is no index.
+                is_index = all(_looked_at(one, frame) in (None, size) for frame in held)
+                if any(admits) and is_index and size in [_looked_at(limit, frame) for frame in held]:
                     runs = any(_runs(frame, file, left.lineno) for frame in frames)
-                    found.append(
-                        (runs, f"`{ast.unparse(ast.Compare(left, [compares], [right]))}`", f"{file}:{left.lineno}")
-                    )
+                    text = ast.unparse(ast.Compare(left, [compares], [right]))
+                    found.append((runs, f"`{text}`", f"{file}:{left.lineno}"))
     return max(found, key=lambda item: item[0], default=(False, "", ""))[1:]
 
 
