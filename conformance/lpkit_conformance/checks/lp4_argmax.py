@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from dataclasses import replace
 from types import FrameType
 from typing import Any
@@ -152,13 +153,18 @@ class LP402(Check):
             fix = ""
             with contextlib.suppress(Exception):  # whatever else is wrong: a fix is being looked for
                 fix = advice.fix("changes", self.code) if _moves_best(subject, stand.RUN_STEPS) else ""
+            line = findings.returning_line(subject.plugin.cls, "is_argmax_invariant")
+            read = sorted(set(re.findall(r"self\.\w+", advice.text_at(line))))
             told = {"first": answers[1], "other": next((answer for answer in answers if answer != answers[1]), None)}
+            told |= {"name": " and ".join(f"`{name}`" for name in read) or "something, such as the requests"}
             raise Failed(
                 "is_argmax_invariant() does not always return the same bool",
                 expected="True or False, always the same",
                 got=", ".join(map(repr, dict.fromkeys(answers))),
                 cause=advice.cause(key, self.code).format(**told),
                 fix=fix,
+                location=line,
+                state=read[0] if len(read) == 1 else "",
             )
         return f"claims {bool(answers[0])}"
 

@@ -70,7 +70,12 @@ def _ending(frame: FrameType) -> str:
     tests = [node for node in around if isinstance(node, ast.If)]
     if any(isinstance(node, ast.For) for node in around) and _returns(file, number):
         return f"{file}:{number}"
-    decides = tests and _returns(file, number) and _OF_ALL.search(ast.unparse(tests[-1].test))
+    names = {part.id for part in ast.walk(tests[-1].test) if isinstance(part, ast.Name)} if tests else set()
+    lines = range(frame.f_code.co_firstlineno, number)
+    made = (node for node in ast.walk(syntax_of(file)) if isinstance(node, ast.Assign) and node.lineno in lines)
+    read = [node.value for node in made if ast.unparse(node.targets[0]) in names]
+    asks = any(_OF_ALL.search(ast.unparse(part)) for part in [tests[-1].test, *read]) if tests else False
+    decides = asks and _returns(file, number)
     return f"{file}:{tests[-1].lineno}" if decides else ""
 
 

@@ -359,3 +359,14 @@ class Growing(V1Base):
 class LostWhenItGrows(Growing):
     def grown(self, size: int) -> torch.Tensor:
         return torch.zeros(size)
+
+
+@defect("LP201", "waits until the shortest request is due", line="if shortest <", advice="ended")
+class WaitsForTheShortest(History):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        shortest = min((len(outputs) for _, outputs in self.rows.values()), default=0)
+        if shortest < 2:
+            return logits
+        for row, (weight, outputs) in self.rows.items():
+            logits[row, 5] -= weight * len(outputs)
+        return logits
