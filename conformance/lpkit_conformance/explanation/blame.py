@@ -16,6 +16,7 @@ from lpkit_conformance.explanation.findings import declaration, made_anew, reade
 from lpkit_conformance.explanation.hazards import CHANGES
 from lpkit_conformance.explanation.history import with_history
 from lpkit_conformance.explanation.instances import from_its_arrival, in_its_place
+from lpkit_conformance.explanation.missed_rows import OF_ALL
 from lpkit_conformance.explanation.reproduction import Reproduction, played
 from lpkit_conformance.explanation.row_values import Apart
 from lpkit_conformance.explanation.scenes import Culprit, Scene
@@ -132,7 +133,8 @@ def _named(case: Reproduction, proof: _Proof) -> _Named:
     culprit, apart = proof.culprit, proof.apart
     told = culprit and ("[" in culprit.name or culprit.how)
     if apart and apart.kind == "asked" and case.uses and not told:
-        return _Named(apart.line, apart.name, (apart.cause,), "cache")
+        key = "company" if OF_ALL.search(advice.text_at(apart.line).strip()) else "cache"
+        return _Named(apart.line, apart.name, (apart.cause,), key)
     if culprit:
         return _of_state(case, culprit, proof)
     if apart and (case.uses or apart.kind != "asked"):

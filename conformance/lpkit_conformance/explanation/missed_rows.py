@@ -22,7 +22,7 @@ from lpkit_conformance.instruments.author_lines import following, syntax_of
 from lpkit_conformance.programs.generate import Op
 from lpkit_conformance.subject.subject import Subject
 
-_OF_ALL = re.compile(r"\b(all|min|max)\(|^(?!.*\bnot\b).*\bany\(")
+OF_ALL = re.compile(r"\b(all|min|max)\(|^(?!.*\bnot\b).*\bany\(")
 """In a condition that one row can decide for all."""
 
 _COUNTS = re.compile(r"\b(arange|range|enumerate)\(")
@@ -74,7 +74,7 @@ def _ending(frame: FrameType) -> str:
     lines = range(frame.f_code.co_firstlineno, number)
     made = (node for node in ast.walk(syntax_of(file)) if isinstance(node, ast.Assign) and node.lineno in lines)
     read = [node.value for node in made if ast.unparse(node.targets[0]) in names]
-    asks = any(_OF_ALL.search(ast.unparse(part)) for part in [tests[-1].test, *read]) if tests else False
+    asks = any(OF_ALL.search(ast.unparse(part)) for part in [tests[-1].test, *read]) if tests else False
     decides = asks and _returns(file, number)
     return f"{file}:{tests[-1].lineno}" if decides else ""
 
