@@ -107,7 +107,7 @@ def read(kind: str, text: str, error: BaseException | None = None) -> tuple[str,
         dtype = _dtype(error, stored, text)
         kind = "beyond int64" if dtype == "int64" or re.search(BEYOND_INT64, text) else kind
         kind = "beyond float" if "float" in dtype else kind
-        stored = (f" of `{stored}`" if dtype or "." in stored else "") + (f" ({dtype})" if dtype else "")
+        stored = (f" of `{stored}`" if stored and (dtype or "." in stored) else "") + (f" ({dtype})" if dtype else "")
     causes = (
         "" if kind in ("prompt first", "OverflowError", "beyond int64", "beyond float") else values,
         CAUSES["exception"]
