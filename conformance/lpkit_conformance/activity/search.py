@@ -120,7 +120,7 @@ def _sampled(case: Case) -> Iterator[Found]:
     temperature = case.fields.get("temperature")
     if temperature is not None and temperature < GREEDY_EPSILON:
         sampled = Case.parse({name: value for name, value in case.to_json().items() if name != "temperature"})
-        yield Found(sampled, "greedy requests never reach a plugin that claims argmax invariance")
+        yield Found(sampled, "the plugin acts if the request is sampled, and not greedy")
 
 
 def _ended(case: Case) -> Iterator[Found]:

@@ -208,9 +208,10 @@ class LP302(Check):
 
 
 FEW_CALLS = 4
-"""Calls of LP303 with other logits in between, and after them; more show what a plugin does at every 50th call.
+"""Calls of LP303 with other logits in between, and after them; more show what a plugin does at every 50th call."""
 
-Also the batches in which calls get other logits before."""
+FEW_BATCHES = 4
+"""Batches of LP303 in which calls get other logits before."""
 
 
 class LP303(ContractCheck):
@@ -260,13 +261,12 @@ class LP303(ContractCheck):
                 line = line or findings.making_line(subject.plugin.cls, name, "__init__")
                 finding = replace(finding, cause=cause, fix=fix, location=line, state=name)
                 break
-        remembers = self._remembers(subject)
-        if remembers:
-            cause = "; ".join(filter(None, (finding.cause, advice.cause("past-logits"))))
-            finding = replace(finding, cause=cause, fix=advice.fix("past-logits"))
         line = finding.location or findings.at_fault(subject, "apply")
         used = advice.sign(self.code, line)
-        if used and not remembers:
+        if not used and self._remembers(subject):
+            cause = "; ".join(filter(None, (finding.cause, advice.cause("past-logits"))))
+            finding = replace(finding, cause=cause, fix=advice.fix("past-logits"))
+        if used:
             name = trails.changed_by(line) if used == "consumes" else ""
             taken = advice.cause(used, self.code).format(name=f" of `{name}`" if name else "")
             causes = "; ".join(filter(None, (finding.cause, taken)))
@@ -279,7 +279,7 @@ class LP303(ContractCheck):
         """Return True if the result depends on the logits of earlier calls, and the same ones give the same."""
         changes = (*findings.OTHER_LOGITS, findings.OTHER_LOGITS[0])
         with contextlib.suppress(Exception):  # whatever the plugin raises: a cause is being looked for
-            for standings in islice(zip(*(self.standings(subject) for _ in changes), strict=False), FEW_CALLS):
+            for standings in islice(zip(*(self.standings(subject) for _ in changes), strict=False), FEW_BATCHES):
                 results = []
                 for standing, change in zip(standings, changes, strict=True):
                     for _ in range(culprit.MOST_CALLS):

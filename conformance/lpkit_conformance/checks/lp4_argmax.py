@@ -154,7 +154,7 @@ class LP402(Check):
             with contextlib.suppress(Exception):  # whatever else is wrong: a fix is being looked for
                 fix = advice.fix("changes", self.code) if _moves_best(subject, stand.RUN_STEPS) else ""
             line = findings.returning_line(subject.plugin.cls, "is_argmax_invariant")
-            read = sorted(set(re.findall(r"self\.\w+", advice.text_at(line))))
+            read = sorted(set(re.findall(r"self\.\w+\b(?!\()", advice.text_at(line))))
             told = {"first": answers[1], "other": next((answer for answer in answers if answer != answers[1]), None)}
             told |= {"name": " and ".join(f"`{name}`" for name in read) or "something, such as the requests"}
             raise Failed(

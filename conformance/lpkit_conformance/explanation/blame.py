@@ -144,7 +144,7 @@ def _named(case: Reproduction, proof: _Proof) -> _Named:
 
 
 def _of_state(case: Reproduction, culprit: Culprit, proof: _Proof) -> _Named:
-    """Return what is said of the state at fault."""
+    """Return line, causes and fix for the state at fault."""
     experiment, causes, cls = proof.experiment, list[str](), case.subject.plugin.cls
     line = (proof.line if experiment and experiment.rules else "") or culprit.line or proof.line
     alone = experiment is not None and experiment.alone

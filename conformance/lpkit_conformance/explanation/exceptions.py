@@ -84,9 +84,10 @@ def read(kind: str, text: str, error: BaseException | None = None) -> tuple[str,
         index, size = (int(number) for number in found.groups() if number)
         kind = _not_in_logits(error, index, size, found[3]) or ("one beyond" if index == size else kind)
         values, line = _index_at(error, index) if error is not None else ("", "")
-        if error is not None and kind in ("no token", "one beyond", "IndexError") and _by_rank(error):
+        unsure = error is not None and kind in ("no token", "one beyond", "IndexError")
+        if error is not None and unsure and _by_rank(error, index):
             kind, values = "k out of range", values or f"the index is {index}, and the size {size}"
-        elif error is not None and index == size and any(admits := _admits(error, size)):
+        elif error is not None and unsure and index == size and any(admits := _admits(error, size)):
             kind, (compares, line) = "off by one", admits
     elif error is not None and (found := re.search(r"tensor a \((\d+)\) must match .*tensor b \((\d+)\)", text)):
         kind = "a value per row" if _values_per_row(error, {int(found[1]), int(found[2])}) else kind
@@ -138,13 +139,18 @@ def _not_in_logits(error: BaseException | None, index: int, size: int, mask: str
 def _wrong_index(error: BaseException, text: str) -> tuple[str, str, str] | None:
     """Return the kind of an index that is not just too large, with what it is and the line that makes it."""
     kind = next((key for key, says in INDICES.items() if re.search(says, text)), "")
-    if kind != "negative index":
-        values = _empty_index(error) if kind == "float index" else (_too_many(error), "")
-        return (kind, *values) if kind else None
-    values = _index_at(error, -1, r"\binput_ids\b")
-    held = (value for frame, _ in _author_frames(error) for value in frame.f_locals.values())
-    drafts = any(_holds(getattr(value, "input_ids", ()), -1) for value in held)
-    return ("unknown draft" if drafts else kind, *values) if values[0] else None
+    with contextlib.suppress(Exception):  # as in _values
+        frame, number = next(_author_frames(error))
+        if not kind or any(isinstance(node, ast.Raise) for node in parsed(frame.f_code.co_filename, number).body):
+            return None  # the author's own words
+        if kind != "negative index":
+            values = _empty_index(error) if kind == "float index" else (_too_many(error), "")
+            return kind, *values
+        values = _index_at(error, -1, r"\binput_ids\b")
+        held = (value for frame, _ in _author_frames(error) for value in frame.f_locals.values())
+        drafts = any(_holds(getattr(value, "input_ids", ()), -1) for value in held)
+        return ("unknown draft" if drafts else kind, *values) if values[0] else None
+    return None
 
 
 def _empty_index(error: BaseException) -> tuple[str, str]:
@@ -216,13 +222,18 @@ def _too_many(error: BaseException) -> str:
     return ""
 
 
-def _by_rank(error: BaseException) -> bool:
+def _by_rank(error: BaseException, index: int) -> bool:
     """Return True if what the line indexes is the sorted entries of a row."""
     with contextlib.suppress(Exception):  # as in _values
         frame, number = next(_author_frames(error))
         file, first = frame.f_code.co_filename, frame.f_code.co_firstlineno
         nodes = list(ast.walk(parsed(file, number)))
-        held = [ast.unparse(node.value) for node in nodes if isinstance(node, ast.Subscript)]
+        items = [node for node in nodes if isinstance(node, ast.Subscript)]
+        held = [
+            ast.unparse(item.value)
+            for item in items
+            if any(_holds(_looked_at(part, frame), index) for part in ast.walk(item.slice))
+        ]
         attributes = [node for node in nodes if isinstance(node, ast.Attribute)]
         held += [ast.unparse(node.value) for node in attributes if node.attr in ("gather", "index_select")]
         made = re.compile(rf"[\w ,.]*\b({'|'.join(map(re.escape, held))})\b[\w ,.]* = .*{RANKED}")
@@ -247,7 +258,8 @@ def _admits(error: BaseException, size: int) -> tuple[str, str]:
                 own = ast.unparse(limit).startswith(("self.", "cls."))
                 held = [frame for frame in frames if own or _runs(frame, file, left.lineno)]
                 # A number beside the limit that is another one than the index is no index.
-                is_index = all(_looked_at(one, frame) in (None, size) for frame in held)
+                is_index = "len(" not in ast.unparse(one)
+                is_index &= all(_looked_at(one, frame) in (None, size) for frame in held)
                 if any(admits) and is_index and size in [_looked_at(limit, frame) for frame in held]:
                     runs = any(_runs(frame, file, left.lineno) for frame in frames)
                     text = ast.unparse(ast.Compare(left, [compares], [right]))
@@ -276,7 +288,9 @@ def _text_keys(error: BaseException, text: str) -> tuple[str, str] | None:
                 loops = [loop for loop in ast.walk(syntax_of(file)) if isinstance(loop, ast.For)]
                 loops = [loop for loop in loops if name in map(ast.unparse, ast.walk(loop.target))]
                 lines = [f"{file}:{loop.lineno}" for loop in loops if first <= loop.lineno <= number]
-                return f"`{name}` {'is' if value is key else 'has the key'} {key!r}", lines[-1] if lines else ""
+                if lines or value is not key:
+                    said = f"`{name}` {'is' if value is key else 'has the key'} {key!r}"
+                    return said, lines[-1] if lines else ""
     return None
 
 

@@ -22,7 +22,6 @@ from lpkit_conformance.explanation.row_values import SOLO, applying, first_mixed
 from lpkit_conformance.explanation.state import attributes
 from lpkit_conformance.hosts import Host, PluginError, default_host
 from lpkit_conformance.hosts.requests import make_active
-from lpkit_conformance.instruments.trails import set_by
 from lpkit_conformance.programs.generate import Arrive, Finish, Idle, Op, Step, Swap
 from lpkit_conformance.settings.hosts import HOSTS
 from lpkit_conformance.vllm_api.runners import V1, V2
@@ -165,11 +164,8 @@ def _reads_lists(case: Reproduction) -> bool:
 
 def _mixed(case: Reproduction) -> tuple[str, str]:
     """Return ``file:line`` and the variable that other rows' logits enter; else the line that edits the row."""
-    name = found.name if (found := first_mixed(*case.at)) else ""
-    file, _, number = case.line.rpartition(":")
-    places = (f"{file}:{line}" for line in range(int(number or 0), 0, -1))
-    place = next((place for place in places if name and set_by(place) == name), "")
-    return (place, name) if place else (case.line, "")
+    found = first_mixed(*case.at)
+    return (found.line, found.name) if found and found.kind == "set" else (case.line, "")
 
 
 def _mapped(cls: type) -> tuple[str, str]:
@@ -241,7 +237,12 @@ EXPERIMENTS: Final = (
     Experiment(
         cause="per-request",
         fix="",
-        applies=lambda case: case.style == "raw" and case.interface == V2 and "drafts" in case.hazards,
+        applies=lambda case: (
+            case.style == "raw"
+            and case.interface == V2
+            and "drafts" in case.hazards
+            and _mapped(case.subject.plugin.cls)[0]
+        ),
         change=lambda case: [
             replace(each, make_host=changes.with_rows_mapped(case.make_host))
             for each in case.judging(case.request, case.ops)  # another one's drafts may be read wrongly, too
@@ -375,7 +376,7 @@ EXPERIMENTS: Final = (
     ),
     Experiment(
         cause="displaced",
-        applies=lambda case: case.displaced,
+        applies=lambda case: case.displaced and counting_line(case.line)[1],
         blames=lambda case: counting_line(case.line),
         rules=True,
     ),

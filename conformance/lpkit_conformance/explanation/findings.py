@@ -163,12 +163,11 @@ def declaration(owner: Any, name: str) -> str:
 
 def constructed(cls: type, name: str) -> str:
     """``file:line`` where a constructor sets ``self.name``; empty without one."""
-    file = inspect.getsourcefile(cls) or ""
-    for function in ast.walk(syntax_of(file)):
-        if isinstance(function, ast.FunctionDef) and function.name == "__init__":
-            for node in ast.walk(function):
-                if isinstance(node, ast.Assign) and name in map(ast.unparse, node.targets):
-                    return f"{file}:{node.lineno}"
+    file, body = _own_body(cls, "__init__")
+    for node in (node for part in body for node in ast.walk(part)):
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        if isinstance(node, ast.Assign | ast.AnnAssign) and name in [ast.unparse(part) for part in targets if part]:
+            return f"{file}:{node.lineno}"
     return ""
 
 

@@ -287,11 +287,13 @@ class StateHistory:
     def _early(self, here: int, changed: int, what: str) -> Reason | None:
         """Return the reason if ``apply`` made the entry before the step that changed the batch, and nothing since.
 
-        ``what``: the request did there.
+        ``what``: the verb for the request, ``came`` or ``moved``.
         """
         last = next(reversed(self._of_entry(here) or self.changes), None)
         if not last or last.method != "apply" or last.step >= changed:
             return None
+        if re.search(r"[-+*/|&]= ", last.lines[0].text):
+            return None  # a count goes on, and is not made anew
         line, names = last.lines[0], {"step": changed, "what": what}
         if test := self._skipping(line, changed):
             return self._reason("not reset", f"{line.code.co_filename}:{test.lineno}", **names, line=test.lineno)
@@ -346,8 +348,9 @@ class StateHistory:
         """Return the reason if the state did not go along from one row to another in this step."""
         made = [change for change in self.changes if change.step == step and change.method != "apply"]
         names = {"step": step, "there": there, "here": here}
-        if not made and all(change.method == "apply" for change in self.changes):
-            return self._early(here, step, "moved")
+        by_apply = all(change.method == "apply" for change in self.changes)
+        if not made and by_apply and (early := self._early(here, step, "moved")):
+            return early
         if not made:
             writes = {line for change in self.changes for line in change.lines}
             tests = [test for line in writes for test in branches(line.code, line.number) if str(test) == blamed]
@@ -459,6 +462,7 @@ class _Follower:
         self.history = history
         self.host = host
         self.number = 0
+        self._alike = False  # since the constructor, entries are one object
         self._last: Parts | None = None
         self._shared = State.of(object(), list(owners(type(host.driver.processor))))
 
@@ -491,8 +495,7 @@ class _Follower:
     @contextlib.contextmanager
     def around(self, method: str, args: tuple[Any, ...]) -> Iterator[None]:
         history, step = self.history, self.host.step
-        if not self.number and any(_shared_entries(self.value())):
-            history.made = constructed(type(self.host.driver.processor), history.name)
+        self._alike = any(_shared_entries(self.value())) if not self.number else self._alike
         self.number += 1
         number = self.number
         history.held[step] = self._held()
@@ -510,6 +513,9 @@ class _Follower:
                 for path in _changed(before, now):
                     text = _text(_at(value, path)) if path in now else None
                     history.changes.append(Change(step, method, number, lines, path, text))
+                hit = {path[0] for path in _changed(before, now) if path}
+                if self._alike and any(len(hit & keys) > 1 for keys in _shared_entries(value)):
+                    history.made = constructed(type(self.host.driver.processor), history.name)
                 history.shared = {keys: history.shared.get(keys, (step, lines[0])) for keys in _shared_entries(value)}
 
         def note(frame: FrameType, event: str) -> None:

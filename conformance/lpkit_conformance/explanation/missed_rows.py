@@ -16,6 +16,7 @@ from lpkit_conformance.expectation.solo import solo_runs
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.explanation.changes import MakeHost
 from lpkit_conformance.explanation.exceptions import parsed
+from lpkit_conformance.explanation.row_values import CLOSE
 from lpkit_conformance.explanation.writes import author_calling
 from lpkit_conformance.hosts import Observation
 from lpkit_conformance.instruments.author_lines import following, syntax_of
@@ -26,8 +27,6 @@ OF_ALL = re.compile(r"\b(all|min|max)\(|^(?!.*\bnot\b).*\bany\(")
 """In a condition that one row can decide for all."""
 
 _COUNTS = re.compile(r"\b(arange|range|enumerate)\(")
-
-CLOSE = 1e-4
 
 
 class Displaced(NamedTuple):
@@ -68,14 +67,14 @@ def _ending(frame: FrameType) -> str:
         if frame.f_code.co_firstlineno <= getattr(node, "lineno", 0) < number <= getattr(node, "end_lineno", 0)
     ]
     tests = [node for node in around if isinstance(node, ast.If)]
-    if any(isinstance(node, ast.For) for node in around) and _returns(file, number):
+    if any(isinstance(node, ast.For) for node in around) and _is_return(file, number):
         return f"{file}:{number}"
     names = {part.id for part in ast.walk(tests[-1].test) if isinstance(part, ast.Name)} if tests else set()
     lines = range(frame.f_code.co_firstlineno, number)
     made = (node for node in ast.walk(syntax_of(file)) if isinstance(node, ast.Assign) and node.lineno in lines)
     read = [node.value for node in made if ast.unparse(node.targets[0]) in names]
     asks = any(OF_ALL.search(ast.unparse(part)) for part in [tests[-1].test, *read]) if tests else False
-    decides = asks and _returns(file, number)
+    decides = asks and _is_return(file, number)
     return f"{file}:{tests[-1].lineno}" if decides else ""
 
 
@@ -92,7 +91,7 @@ def deciding_line(place: str) -> str:
     return f"{file}:{tests[-1]}" if tests else place
 
 
-def _returns(file: str, number: int) -> bool:
+def _is_return(file: str, number: int) -> bool:
     return any(isinstance(node, ast.Return) and node.lineno == number for node in ast.walk(syntax_of(file)))
 
 

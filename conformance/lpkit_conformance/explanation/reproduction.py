@@ -140,8 +140,8 @@ class Reproduction:
     def ended(self) -> str:
         """``file:line`` that ended the call for all rows before it came to this row; empty if none did."""
         several = sum(isinstance(op, Arrive) for op in self.ops) > 1
-        skips = several and self.mismatch.kind == "lost" and self.style != "adapter"
-        return ending_line(*self.at) if skips else ""
+        explained = self.culprit or self.style == "adapter" or self.hazards & CHANGES
+        return ending_line(*self.at) if several and self.mismatch.kind == "lost" and not explained else ""
 
     @cached_property
     def displaced(self) -> Displaced | None:

@@ -375,17 +375,17 @@ class Scene:
             with around(host, method, args) if around else following(note) if follows else contextlib.nullcontext():
                 yield
 
-        try:
-            with self.subject.as_imported(), contextlib.suppress(PluginError):
+        with self.subject.as_imported(), contextlib.suppress(PluginError):
+            try:
                 host = self.make_host(self.subject, self.size)
                 with host.driver.watched(watch):
                     for seen in host.run(self.ops):
                         if seen.shows(self.mismatch.step, request):
                             return self._judged(host, seen)
-        finally:
-            while self._undo:
-                with contextlib.suppress(Exception):  # what refuses to be set
-                    self._undo.pop()()
+            finally:
+                while self._undo:
+                    with contextlib.suppress(Exception):  # what refuses to be set
+                        self._undo.pop()()
         return False
 
     def _is_point(self, frame: FrameType, event: str) -> bool:

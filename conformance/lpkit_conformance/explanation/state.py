@@ -149,7 +149,8 @@ class State:
                 return lambda: setattr(function, "__defaults__", before)
             setattr(owner, key, value)
             return lambda: setattr(owner, key, made)
-        held = owner.get(key, MISSING) if isinstance(owner, dict | _Slots) else _copied(owner[key])
+        held = owner.get(key, MISSING) if isinstance(owner, dict | _Slots) else owner[key]
+        held = _copied(held) if isinstance(owner, torch.Tensor | np.ndarray) else held  # a view of the entry
         _set(owner, key, value)
         return lambda: _set(owner, key, held)
 

@@ -179,9 +179,9 @@ def _evidence(subject: Subject, small: Program, trouble: Trouble, make_host: Mak
                 finding, cause=cause("more rows", "exception"), fix=fix("drafts", *findings.readers_of(subject))
             )
             mapped = with_rows_mapped(make_host) if subject.setup.interface == V2 else None
-            if mapped and _outcome(subject, small, mapped, small.ops) is None:
-                line, name = findings.reading_line(subject.plugin.cls, "idx_mapping")
-                finding = replace(finding, cause=cause("per-request"), location=line or finding.location, state=name)
+            line, name = findings.reading_line(subject.plugin.cls, "idx_mapping")
+            if mapped and line and _outcome(subject, small, mapped, small.ops) is None:
+                finding = replace(finding, cause=cause("per-request"), location=line, state=name)
         if not trouble.location:
             finding = replace(finding, location=findings.at_fault(subject, trouble.method))
         if trouble.method == "apply" and (state := find_raising(subject, small.ops, small.max_num_seqs, make_host)):
