@@ -193,3 +193,23 @@ class BuiltForArrivals(V1Base):
         inside = self.index < len(logits)
         logits[self.index[inside], 5] += self.by[inside]
         return logits
+
+
+@defect("LP204", "lists by row stay where they are, and the constructor made one of them", cause="nothing writes")
+class ListsThatStay(ByHand):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.ids: list[list[int]] = [[]] * self.max_num_seqs
+
+    def place(self, row: int, state: Any) -> None:
+        super().place(row, state)
+        self.ids[row] = [] if state is None else [state[0]]
+
+    def move(self, source: int, target: int) -> None:
+        super().place(target, self.rows.pop(source, None))
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (_, bias) in self.rows.items():
+            for where in self.ids[row]:
+                logits[row, where] += bias
+        return logits
