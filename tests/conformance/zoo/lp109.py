@@ -207,6 +207,10 @@ class KeepsAtMostAll(KeepsTooMany):
 class KeysStayText(V1Base):
     CASE = {"extra_args": {"weights": {"3": 2.0}}}
 
+    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
+        super().__init__(vllm_config, device, is_pin_memory)
+        self.size = vllm_config.model_config.get_vocab_size()
+
     @classmethod
     def read(cls, params: Any) -> Any:
         table = (params.extra_args or {}).get("weights")
@@ -221,15 +225,15 @@ class KeysStayText(V1Base):
         yield from table.items()
 
     def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
-        table, weights = self.read(params), torch.zeros(512, device=self.device)
+        table, weights = self.read(params), torch.zeros(self.size, device=self.device)
         for where, by in self.pairs(table) if table else ():
-            if where < 512:
+            if where < self.size:
                 weights[where] = by
         return None if table is None else (weights,)
 
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         for row, (weights,) in self.rows.items():
-            logits[row] += weights
+            logits[row, : self.size] += weights
         return logits
 
 
