@@ -7,21 +7,18 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-import torch
-
-from lpkit_conformance.expectation.solo import solo_runs
 from lpkit_conformance.explanation import advice
+from lpkit_conformance.explanation.culprit import scenes_alone
 from lpkit_conformance.explanation.experiments import EXPERIMENTS, RETURNS, Experiment
 from lpkit_conformance.explanation.findings import declaration, made_anew, readers_of
 from lpkit_conformance.explanation.hazards import CHANGES
 from lpkit_conformance.explanation.history import with_history
-from lpkit_conformance.explanation.instances import from_its_arrival, in_its_place
+from lpkit_conformance.explanation.instances import in_its_place
 from lpkit_conformance.explanation.missed_rows import OF_ALL
 from lpkit_conformance.explanation.reproduction import Reproduction, played
 from lpkit_conformance.explanation.row_values import Apart
 from lpkit_conformance.explanation.scenes import Culprit, Scene
 from lpkit_conformance.explanation.writes import is_test, kept_view, key_at
-from lpkit_conformance.hosts import Host, Observation
 from lpkit_conformance.instruments.trails import set_by
 from lpkit_conformance.programs.generate import Arrive
 from lpkit_conformance.results import Finding
@@ -58,7 +55,8 @@ def blamed(case: Reproduction, passes: Callable[[Reproduction], bool]) -> Findin
     if case.apart and case.apart.mixes and case.culprit and not case.culprit.holder and "[" not in case.culprit.name:
         case = replace(case, culprit=None)  # a table of the rows that mix: without the others, any row is right
     if case.culprit and _is_own_list(case, case.culprit.name):
-        case = replace(case, culprit=_behind_own_list(case))
+        behind = filter(None, (scene.search() for scene in scenes_alone(*case.at)))
+        case = replace(case, culprit=next(behind, None))
     proof = _proof(case, passes)
     experiment, culprit = proof.experiment, proof.culprit
     line, state, causes, key = _named(case, proof)
@@ -92,18 +90,6 @@ def _is_own_list(case: Reproduction, name: str) -> bool:
         host = played(case, case.make_host)
         return eval(name, {"self": host.processor}) is host.pool.requests[case.request].request.output_token_ids
     return False
-
-
-def _behind_own_list(case: Reproduction) -> Culprit | None:
-    """Return the state that makes the row right as the engine's lists are; None without any."""
-    solo = solo_runs(case.subject)
-
-    def alone(host: Host, seen: Observation, row: int) -> torch.Tensor | None:
-        solo.prepare(host.pool.requests)
-        return solo.expected(seen.rows[row].request, seen.rows[row].position)
-
-    scenes = (Scene(*case.at, own_instance, alone) for own_instance in (in_its_place, from_its_arrival))
-    return next(filter(None, (scene.search() for scene in scenes)), None)
 
 
 def _proof(case: Reproduction, passes: Callable[[Reproduction], bool]) -> _Proof:

@@ -41,6 +41,23 @@ def find_culprit(
     that serves the request alone from its arrival on. If neither makes the row right, the solo run itself may depend on
     what an earlier step left.
     """
+    scenes = scenes_alone(subject, ops, max_num_seqs, mismatch, make_host)
+    for scene in scenes:
+        if found := scene.search():
+            return scene.source_of(found)
+    several = sum(isinstance(op, Arrive) for op in ops) > 1
+    found = scenes[0].carried() if several else None
+    arrived = next((op for op in ops if isinstance(op, Arrive) and op.request == mismatch.request), None)
+    if found or arrived is None or arrived.variant is None or arrived.twin_of:
+        return found
+    steps = make_active(subject, arrived).steps_to(mismatch.position)
+    return kept_state(subject, [arrived, Step(steps)], max_num_seqs, replace(mismatch, step=steps), make_host)
+
+
+def scenes_alone(
+    subject: Subject, ops: Sequence[Op], max_num_seqs: int, mismatch: Mismatch, make_host: MakeHost
+) -> tuple[Scene, Scene]:
+    """Return the failing step with the request's own values as they are alone, in its place and from its arrival on."""
     solo = solo_runs(subject)
 
     def alone(host: Host, seen: Observation, row: int) -> torch.Tensor | None:
@@ -48,16 +65,7 @@ def find_culprit(
         return solo.expected(seen.rows[row].request, seen.rows[row].position)
 
     scene = Scene(subject, ops, max_num_seqs, mismatch, make_host, in_its_place, alone)
-    for each in (scene, replace(scene, own_instance=from_its_arrival)):
-        if found := each.search():
-            return each.source_of(found)
-    several = sum(isinstance(op, Arrive) for op in ops) > 1
-    found = scene.carried() if several else None
-    arrived = next((op for op in ops if isinstance(op, Arrive) and op.request == mismatch.request), None)
-    if found or arrived is None or arrived.variant is None or arrived.twin_of:
-        return found
-    steps = make_active(subject, arrived).steps_to(mismatch.position)
-    return kept_state(subject, [arrived, Step(steps)], max_num_seqs, replace(mismatch, step=steps), make_host)
+    return scene, replace(scene, own_instance=from_its_arrival)
 
 
 def kept_state(

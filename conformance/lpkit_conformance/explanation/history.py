@@ -422,8 +422,8 @@ def with_history(
     history = history_of(subject, ops, size, mismatch, make_host, finding.state)
     if history is None:
         return finding
-    reason = history.kept() if kept else history.reason(mismatch.step, finding.location, proven)
-    if reason and not told:
+    reason = None if told else history.kept() if kept else history.reason(mismatch.step, finding.location, proven)
+    if reason:
         cause = "; ".join(filter(None, (finding.cause, reason.cause)))
         line = str(reason.line or finding.location)
         finding = replace(finding, cause=cause, fix=reason.fix or finding.fix, location=line, vague=False)
@@ -510,13 +510,14 @@ class _Follower:
 
         def changed(value: Any, before: Parts, now: Parts) -> None:
             if lines:
-                for path in _changed(before, now):
+                paths, shared = _changed(before, now), list(_shared_entries(value))
+                for path in paths:
                     text = _text(_at(value, path)) if path in now else None
                     history.changes.append(Change(step, method, number, lines, path, text))
-                hit = {path[0] for path in _changed(before, now) if path}
-                if self._alike and any(len(hit & keys) > 1 for keys in _shared_entries(value)):
+                hit = {path[0] for path in paths if path}
+                if self._alike and any(len(hit & keys) > 1 for keys in shared):
                     history.made = constructed(type(self.host.driver.processor), history.name)
-                history.shared = {keys: history.shared.get(keys, (step, lines[0])) for keys in _shared_entries(value)}
+                history.shared = {keys: history.shared.get(keys, (step, lines[0])) for keys in shared}
 
         def note(frame: FrameType, event: str) -> None:
             nonlocal lines

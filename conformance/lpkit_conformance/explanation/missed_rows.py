@@ -61,21 +61,25 @@ def ending_line(subject: Subject, ops: Sequence[Op], max_num_seqs: int, mismatch
 def _ending(frame: FrameType) -> str:
     """Return the line of a ``return`` in a loop, or of a condition over all rows around one."""
     file, number = frame.f_code.co_filename, frame.f_lineno
+    nodes = list(ast.walk(syntax_of(file)))
+    if not any(isinstance(node, ast.Return) and node.lineno == number for node in nodes):
+        return ""
     around = [
         node
-        for node in ast.walk(syntax_of(file))
+        for node in nodes
         if frame.f_code.co_firstlineno <= getattr(node, "lineno", 0) < number <= getattr(node, "end_lineno", 0)
     ]
     tests = [node for node in around if isinstance(node, ast.If)]
-    if any(isinstance(node, ast.For) for node in around) and _is_return(file, number):
+    if any(isinstance(node, ast.For) for node in around):
         return f"{file}:{number}"
-    names = {part.id for part in ast.walk(tests[-1].test) if isinstance(part, ast.Name)} if tests else set()
+    if not tests:
+        return ""
+    names = {part.id for part in ast.walk(tests[-1].test) if isinstance(part, ast.Name)}
     lines = range(frame.f_code.co_firstlineno, number)
-    made = (node for node in ast.walk(syntax_of(file)) if isinstance(node, ast.Assign) and node.lineno in lines)
+    made = (node for node in nodes if isinstance(node, ast.Assign) and node.lineno in lines)
     read = [node.value for node in made if ast.unparse(node.targets[0]) in names]
-    asks = any(OF_ALL.search(ast.unparse(part)) for part in [tests[-1].test, *read]) if tests else False
-    decides = asks and _is_return(file, number)
-    return f"{file}:{tests[-1].lineno}" if decides else ""
+    asks = any(OF_ALL.search(ast.unparse(part)) for part in [tests[-1].test, *read])
+    return f"{file}:{tests[-1].lineno}" if asks else ""
 
 
 def deciding_line(place: str) -> str:
@@ -89,10 +93,6 @@ def deciding_line(place: str) -> str:
         if isinstance(node, ast.If) and any(part.lineno == int(number) for part in node.body)
     ]
     return f"{file}:{tests[-1]}" if tests else place
-
-
-def _is_return(file: str, number: int) -> bool:
-    return any(isinstance(node, ast.Return) and node.lineno == number for node in ast.walk(syntax_of(file)))
 
 
 def displaced(

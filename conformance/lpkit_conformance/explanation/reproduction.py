@@ -140,14 +140,17 @@ class Reproduction:
     def ended(self) -> str:
         """``file:line`` that ended the call for all rows before it came to this row; empty if none did."""
         several = sum(isinstance(op, Arrive) for op in self.ops) > 1
-        explained = self.culprit or self.style == "adapter" or self.hazards & CHANGES
-        return ending_line(*self.at) if several and self.mismatch.kind == "lost" and not explained else ""
+        return ending_line(*self.at) if several and self.mismatch.kind == "lost" and self._by_rows else ""
 
     @cached_property
     def displaced(self) -> Displaced | None:
         """The other request whose edit the row got, in a batch that stays as it is."""
-        explained = self.culprit or self.style == "adapter" or self.hazards & CHANGES
-        return None if explained else displaced(*self.at)
+        return displaced(*self.at) if self._by_rows else None
+
+    @property
+    def _by_rows(self) -> bool:
+        """True if the plugin edits the rows of a batch that stays as it is, and no state is at fault."""
+        return not (self.culprit or self.style == "adapter" or self.hazards & CHANGES)
 
     @property
     def number(self) -> str:
