@@ -416,7 +416,7 @@ def _answered_otherwise(subject: Subject, *named: odd_arguments.Served) -> str:
 def _is_condition(line: str) -> bool:
     file, _, number = line.rpartition(":")
     with contextlib.suppress(SyntaxError):
-        nodes = ast.walk(exceptions.parsed(file, int(number or 0)))
+        nodes = ast.walk(author_lines.parsed(file, int(number or 0)))
         return any(isinstance(node, ast.If | ast.IfExp | ast.BoolOp | ast.While) for node in nodes)
     return False
 

@@ -27,8 +27,8 @@ from lpkit_conformance.checks.lazily import (
     v1_async,
 )
 from lpkit_conformance.discovery.releases import ASYNC_SINCE
-from lpkit_conformance.explanation import advice, exceptions
-from lpkit_conformance.instruments import author_lines
+from lpkit_conformance.explanation import advice
+from lpkit_conformance.instruments.author_lines import following, only_looks, parsed, value_of
 from lpkit_conformance.programs.generate import Arrive, Finish, Program, Step, program
 from lpkit_conformance.results import Failed, Finding, NeverActive
 from lpkit_conformance.vllm_api.runners import V1
@@ -79,7 +79,7 @@ class LP505(LadderCheck):
                 if event == "line" and not indexed and (name := _negative_index(frame)):
                     indexed.append((name, f"{frame.f_code.co_filename}:{frame.f_lineno}"))
 
-            with author_lines.following(note):
+            with following(note):
                 self._alone(subject, count, v1_async.PLACEHOLDER)
             name, line = next(iter(indexed), ("", findings.at_fault(subject, "apply")))
             raise Failed(
@@ -221,7 +221,7 @@ def _edits(subject: Subject, histories: list[list[int]]) -> tuple[torch.Tensor, 
 def _negative_index(frame: FrameType) -> str:
     """Return what the current line takes for an index, or for several, and holds a negative one; else empty."""
     with contextlib.suppress(SyntaxError):
-        for node in ast.walk(exceptions.parsed(frame.f_code.co_filename, frame.f_lineno)):
+        for node in ast.walk(parsed(frame.f_code.co_filename, frame.f_lineno)):
             parts: list[ast.expr] = []
             if isinstance(node, ast.Subscript):
                 parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
@@ -229,8 +229,8 @@ def _negative_index(frame: FrameType) -> str:
                 parts = node.args
             for part in [part for whole in parts for part in ast.walk(whole) if isinstance(part, ast.expr)]:
                 with contextlib.suppress(Exception):  # of a variable of a comprehension, or one that the line sets
-                    looked = isinstance(part, ast.Name | ast.Attribute | ast.Subscript) and exceptions.only_looks(part)
-                    ids = exceptions.value_of(part, frame) if looked else ()
+                    looked = isinstance(part, ast.Name | ast.Attribute | ast.Subscript) and only_looks(part)
+                    ids = value_of(part, frame) if looked else ()
                     if ids < 0 if isinstance(ids, int) else any(token < 0 for token in ids):
                         return ast.unparse(part)
     return ""

@@ -15,7 +15,7 @@ from types import FrameType
 from typing import Any
 
 from lpkit_conformance.explanation.advice import CAUSES, FIXES
-from lpkit_conformance.instruments.author_lines import is_authors, syntax_of
+from lpkit_conformance.instruments.author_lines import is_authors, only_looks, parsed, syntax_of, value_of
 
 MISCALLED = r"(\w+)\(\) (?:takes|got multiple values|missing \d+ required)"
 """How Python says that a call has other arguments than the function."""
@@ -455,24 +455,6 @@ def _plain(node: ast.Name | ast.Attribute, frame: FrameType) -> str:
         fields = (*getattr(owner, "__dict__", ()), *getattr(owner, "_fields", ()), *getattr(owner, "__slots__", ()))
         value = getattr(owner, node.attr, ...) if node.attr in fields else ...
     return reprlib.repr(value) if type(value) in (int, float, str, bool, list, tuple, type(None)) else ""
-
-
-def parsed(file: str, line: int) -> ast.Module:
-    """Return the statement of a line, or the head of a longer one. Raises SyntaxError for a part of a statement."""
-    text = linecache.getline(file, line).strip()
-    text = text.removeprefix("el") if text.startswith("elif ") else text
-    with contextlib.suppress(SyntaxError):
-        return ast.parse(text)
-    return ast.parse(f"{text}\n    pass")
-
-
-def only_looks(node: ast.AST, calls: tuple[str, ...] = ("len",)) -> bool:
-    """Return True if the expression can be evaluated once more: it calls nothing but these functions."""
-    return all(ast.unparse(call.func) in calls for call in ast.walk(node) if isinstance(call, ast.Call))
-
-
-def value_of(node: ast.expr, frame: FrameType) -> Any:
-    return eval(compile(ast.Expression(node), "", "eval"), frame.f_globals, frame.f_locals)
 
 
 def _values_per_row(error: BaseException, sizes: set[int]) -> bool:

@@ -15,11 +15,10 @@ from lpkit_conformance.expectation.compare import Mismatch
 from lpkit_conformance.expectation.solo import solo_runs
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.explanation.changes import MakeHost
-from lpkit_conformance.explanation.exceptions import parsed
 from lpkit_conformance.explanation.row_values import CLOSE
 from lpkit_conformance.explanation.writes import author_calling
 from lpkit_conformance.hosts import Observation
-from lpkit_conformance.instruments.author_lines import following, syntax_of
+from lpkit_conformance.instruments.author_lines import following, parsed, syntax_of
 from lpkit_conformance.programs.generate import Op
 from lpkit_conformance.subject.subject import Subject
 

@@ -11,8 +11,7 @@ from typing import Final
 import numpy as np
 import torch
 
-from lpkit_conformance.explanation.exceptions import only_looks
-from lpkit_conformance.instruments.author_lines import syntax_of
+from lpkit_conformance.instruments.author_lines import only_looks, syntax_of
 
 WHOLE: Final = re.compile("all|any|mean|median|norm|prod|std|sum|var|logsumexp|(arg|a?)(max|min)")
 """Methods that reduce everything unless they get a dimension."""

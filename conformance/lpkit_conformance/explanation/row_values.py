@@ -19,14 +19,13 @@ from lpkit import Rows
 from lpkit_conformance.expectation.compare import Mismatch
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.explanation.changes import MakeHost, changed
-from lpkit_conformance.explanation.exceptions import only_looks, parsed
 from lpkit_conformance.explanation.findings import style_of
 from lpkit_conformance.explanation.outside import containers_named, line_outside
 from lpkit_conformance.explanation.reductions import over_rows
 from lpkit_conformance.explanation.row_loops import row_loop
 from lpkit_conformance.explanation.state import DATA, getattr_along, is_authors_object, short_text, size_of
 from lpkit_conformance.hosts import Host
-from lpkit_conformance.instruments.author_lines import is_authors, syntax_of
+from lpkit_conformance.instruments.author_lines import is_authors, only_looks, parsed, syntax_of
 from lpkit_conformance.instruments.trails import Seen, Values, definition, set_by, trail
 from lpkit_conformance.programs.generate import Arrive, Op, Step
 from lpkit_conformance.subject.subject import Subject

@@ -11,11 +11,10 @@ from functools import cache, partial
 from types import CodeType, FrameType, FunctionType
 from typing import Any, NamedTuple
 
-from lpkit_conformance.explanation.exceptions import parsed
 from lpkit_conformance.explanation.state import MISSING, Parts, parts_of
 from lpkit_conformance.hosts import PluginError
 from lpkit_conformance.hosts.base import Host
-from lpkit_conformance.instruments.author_lines import following, is_authors, syntax_of
+from lpkit_conformance.instruments.author_lines import following, is_authors, parsed, syntax_of
 
 ANYWHERE = -1
 """In the place of a position: each request that comes counts."""

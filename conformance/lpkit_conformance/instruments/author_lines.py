@@ -1,15 +1,15 @@
-"""The author's source files: not those of lpkit, torch, vLLM or the standard library."""
+"""The author's source files and their lines: not those of lpkit, torch, vLLM or the standard library."""
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import linecache
 import re
 import sys
 import sysconfig
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import cache, lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -63,7 +63,7 @@ def follower(note: Callable[[FrameType, str, Any], None], counts: Callable[[str]
     return follow
 
 
-@contextmanager
+@contextlib.contextmanager
 def following(note: Callable[[FrameType, str, Any], None]) -> Iterator[None]:
     """Call ``note`` at each event in the author's functions that are called within it."""
     outer = sys.gettrace()
@@ -82,6 +82,25 @@ def syntax_of(file: str) -> ast.Module:
 @lru_cache(maxsize=16)
 def _parsed(source: str) -> ast.Module:
     return ast.parse(source)
+
+
+def parsed(file: str, line: int) -> ast.Module:
+    """Return the statement of a line, or the head of a longer one. Raises SyntaxError for a part of a statement."""
+    text = linecache.getline(file, line).strip()
+    text = text.removeprefix("el") if text.startswith("elif ") else text
+    with contextlib.suppress(SyntaxError):
+        return ast.parse(text)
+    return ast.parse(f"{text}\n    pass")
+
+
+def only_looks(node: ast.AST, calls: tuple[str, ...] = ("len",)) -> bool:
+    """Return True if the expression can be evaluated once more: it calls nothing but these functions."""
+    return all(ast.unparse(call.func) in calls for call in ast.walk(node) if isinstance(call, ast.Call))
+
+
+def value_of(node: ast.expr, frame: FrameType) -> Any:
+    """Evaluate an expression with the variables of a frame."""
+    return eval(compile(ast.Expression(node), "", "eval"), frame.f_globals, frame.f_locals)
 
 
 def location_of(error: BaseException) -> str:
