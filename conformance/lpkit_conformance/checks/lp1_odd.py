@@ -240,15 +240,14 @@ class LP113(Check):
 
 def _declined(subject: Subject, kind: str, error: BaseException, fix: str = "") -> Failed:
     raised = f"{type(error).__name__}: {error}"[:300]
-    cause, usual_fix, _ = exceptions.read(type(error).__name__, str(error), error)
-    narrow = usual_fix == advice.fix("OverflowError", "exception")
-    fix = fix or (advice.fix("too large", LP113.code) if narrow else usual_fix)
+    why = exceptions.read(type(error).__name__, str(error), error)
+    fix = fix or (advice.fix("too large", LP113.code) if why.kind == "OverflowError" else why.fix)
     return Failed(
         f"{kind} is declined because of an exception ({raised})",
         {"request": kind},
         "admitted, or declined without an exception",
         raised,
-        cause="; ".join(filter(None, (cause, advice.cause("logged", LP113.code)))),
+        cause="; ".join(filter(None, (why.cause, advice.cause("logged", LP113.code)))),
         fix=fix,
         location=author_lines.location_of(error)
         or _column(subject, str(error))

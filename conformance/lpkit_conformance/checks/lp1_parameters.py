@@ -103,7 +103,7 @@ class LP102(Check):
             finding = findings.raised(subject.plugin.cls, error)
             summary = f"{error.method} fails for a request that does not use the plugin: it {error.summary}"
             return replace(finding, summary=summary, where={**finding.where, "extra_args": args}, cause="", fix="")
-        name, cause = "", exceptions.read(type(error).__name__, str(error), error)[0]
+        name, cause = "", exceptions.read(type(error).__name__, str(error), error).cause
         if isinstance(error, ValueError):
             name, value = exceptions.tested(error)
             cause = advice.cause("default" if name else "anyone", LP102.code).format(name=name, value=value)

@@ -82,16 +82,16 @@ def settings_of(subject: Subject) -> dict[str, Any]:
 
 def raised(cls: Any, error: PluginError, operations: tuple[str, ...] = ()) -> Finding:
     """A finding for a plugin that raised, or returned an invalid value; it has a fix if the error leaves no doubt."""
-    cause, fix, line = read(error.exception, error.summary, error.__cause__)
+    why = read(error.exception, error.summary, error.__cause__)
     return Finding(
         summary=f"{error.method} {error.summary}",
         where={"method": error.method},
         expected="no exception (one here would stop the engine for everyone)",
         got=error.summary,
         operations=operations,
-        cause=cause,
-        fix=error.fix or fix,
-        location=line or error.location or _returning(cls, error) or method_location(cls, error.method),
+        cause=why.cause,
+        fix=error.fix or why.fix,
+        location=why.line or error.location or _returning(cls, error) or method_location(cls, error.method),
         exception=error.exception,
     )
 

@@ -133,10 +133,12 @@ def in_a_byte(limits: torch.Tensor, row: int, limit: int) -> None:
 def test_an_exceptions_cause_names_what_the_line_found(call: Callable[[], Any], cause: str) -> None:
     with pytest.raises((IndexError, KeyError, RuntimeError)) as raised:
         call()
-    found, _, line = read(raised.type.__name__, str(raised.value), raised.value)
-    assert bool(line) is ("output_ids" in cause or "step" in cause)  # of the condition that let the index through
-    assert found.startswith(cause)
-    assert bool(found) is bool(cause)
+    explanation = read(raised.type.__name__, str(raised.value), raised.value)
+    assert bool(explanation.line) is (
+        "output_ids" in cause or "step" in cause
+    )  # of the condition that let the index through
+    assert explanation.cause.startswith(cause)
+    assert bool(explanation.cause) is bool(cause)
 
 
 @pytest.mark.parametrize(
@@ -153,10 +155,10 @@ def test_an_exceptions_cause_names_what_the_line_found(call: Callable[[], Any], 
 def test_a_fix_suits_what_the_line_found(call: Callable[[], Any], cause: str, fix: str, line: str) -> None:
     with pytest.raises(Exception) as raised:
         call()
-    found, advice, location = read(raised.type.__name__, str(raised.value), raised.value)
-    assert cause in found
-    assert fix in advice
-    assert line in text_at(location) if line else not location
+    explanation = read(raised.type.__name__, str(raised.value), raised.value)
+    assert cause in explanation.cause
+    assert fix in explanation.fix
+    assert line in text_at(explanation.line) if line else not explanation.line
 
 
 class Context:
@@ -184,9 +186,9 @@ def masked_by_slot(logits: torch.Tensor) -> torch.Tensor:
 def test_an_index_is_told_apart_by_what_it_meets(call: Callable[[], Any], cause: str, fix: str) -> None:
     with pytest.raises((IndexError, RuntimeError)) as raised:
         call()
-    causes, fixes, _ = read(raised.type.__name__, str(raised.value), raised.value)
-    assert cause in causes
-    assert fixes.startswith(fix)
+    explanation = read(raised.type.__name__, str(raised.value), raised.value)
+    assert cause in explanation.cause
+    assert explanation.fix.startswith(fix)
 
 
 def test_a_condition_in_a_property_lets_the_index_through() -> None:
@@ -203,10 +205,10 @@ def test_a_condition_in_a_property_lets_the_index_through() -> None:
 
     with pytest.raises(IndexError) as raised:
         Plan().due()
-    line = read("IndexError", str(raised.value), raised.value)[2]
+    line = read("IndexError", str(raised.value), raised.value).line
     assert "len(self.output) > len(self.tokens)" in text_at(line)
 
 
 def test_a_callable_with_three_parameters_is_told_how_vllm_counts() -> None:
-    cause, fix, _ = read("TypeError", "soften() takes 2 positional arguments but 3 were given")
-    assert "keyword-only" in cause and "functools.partial" in fix
+    explanation = read("TypeError", "soften() takes 2 positional arguments but 3 were given")
+    assert "keyword-only" in explanation.cause and "functools.partial" in explanation.fix
