@@ -27,7 +27,8 @@ from lpkit_conformance.checks.lazily import (
     trails,
 )
 from lpkit_conformance.checks.lp1_odd import invalid
-from lpkit_conformance.checks.lp3_contract import ContractCheck, adversarial
+from lpkit_conformance.checks.lp3_contract import adversarial
+from lpkit_conformance.checks.lp3_purity import ContractCheck
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.programs.generate import Arrive, Finish, Step
 from lpkit_conformance.results import Failed, NeverActive, Skipped
