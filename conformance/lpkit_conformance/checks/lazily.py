@@ -30,7 +30,16 @@ if TYPE_CHECKING:
     from lpkit_conformance.activity import acting, admission, stand
     from lpkit_conformance.checks import declined, dropped, engine_data, exact_ids, hostile, odd_arguments, spoilt
     from lpkit_conformance.expectation import compare, distributions, rank_process, ranks, solo, speculation
-    from lpkit_conformance.explanation import changes, culprit, findings, history, state, trace_picture, verify, writes
+    from lpkit_conformance.explanation import (
+        changes,
+        culprit,
+        findings,
+        following,
+        state,
+        trace_picture,
+        verify,
+        writes,
+    )
     from lpkit_conformance.hosts import beams, parts, recorded, requests, v1, v2
     from lpkit_conformance.hosts.base import Driver, Host, Watch
     from lpkit_conformance.instruments import (
@@ -61,7 +70,7 @@ else:
         "lpkit_conformance.activity": "acting admission stand",
         "lpkit_conformance.checks": "declined dropped engine_data exact_ids hostile odd_arguments spoilt",
         "lpkit_conformance.expectation": "compare distributions rank_process ranks solo speculation",
-        "lpkit_conformance.explanation": "changes culprit findings history state trace_picture verify writes",
+        "lpkit_conformance.explanation": "changes culprit findings following state trace_picture verify writes",
         "lpkit_conformance.hosts": "beams parts recorded requests v1 v2",
         "lpkit_conformance.instruments": "devices dispatch edits host_reads in_flight meta_kernels module_state "
         "operations process_settings recorded_steps trails waits",

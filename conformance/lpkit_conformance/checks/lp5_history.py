@@ -19,7 +19,7 @@ from lpkit_conformance.checks.lazily import (
     culprit,
     engine_data,
     findings,
-    history,
+    following,
     hostile,
     parts,
     runtime,
@@ -160,7 +160,7 @@ class LP504(Check):
                 cause, fix = kept.cause(item.request), advice.fix("kept", *findings.readers_of(subject))
                 finding = replace(failure.finding, cause=cause, fix=fix, location=kept.line, state=kept.name)
                 failure = Failed(
-                    history.with_history(finding, subject, ops, 8, mismatch, parts.default_host, kept=True)
+                    following.with_history(finding, subject, ops, 8, mismatch, parts.default_host, kept=True)
                 )
             raise failure
 

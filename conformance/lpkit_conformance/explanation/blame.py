@@ -11,8 +11,8 @@ from lpkit_conformance.explanation import advice
 from lpkit_conformance.explanation.culprit import scenes_alone
 from lpkit_conformance.explanation.experiments import EXPERIMENTS, RETURNS, Experiment
 from lpkit_conformance.explanation.findings import declaration, made_anew, readers_of
+from lpkit_conformance.explanation.following import with_history
 from lpkit_conformance.explanation.hazards import CHANGES
-from lpkit_conformance.explanation.history import with_history
 from lpkit_conformance.explanation.instances import in_its_place
 from lpkit_conformance.explanation.missed_rows import OF_ALL
 from lpkit_conformance.explanation.reproduction import Reproduction, played

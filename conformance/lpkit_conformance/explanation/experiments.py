@@ -13,8 +13,8 @@ import torch
 
 from lpkit_conformance.explanation import advice, changes, findings
 from lpkit_conformance.explanation.changes import MakeHost
+from lpkit_conformance.explanation.following import history_of
 from lpkit_conformance.explanation.hazards import CHANGES, Hazard
-from lpkit_conformance.explanation.history import history_of
 from lpkit_conformance.explanation.missed_rows import counting_line
 from lpkit_conformance.explanation.own_objects import changing_line, returning_copies, with_own_objects
 from lpkit_conformance.explanation.reproduction import Reproduction, played

@@ -5,53 +5,24 @@ from __future__ import annotations
 import ast
 import contextlib
 import re
-import sys
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from inspect import getattr_static
 from itertools import pairwise
 from pathlib import Path
-from types import CodeType, FrameType
+from types import CodeType
 from typing import Any, NamedTuple
 
-import numpy as np
-import torch
-
-from lpkit_conformance.expectation.compare import Mismatch
 from lpkit_conformance.explanation import advice
-from lpkit_conformance.explanation.changes import MakeHost
-from lpkit_conformance.explanation.findings import constructed, line_of_moves
 from lpkit_conformance.explanation.state import (
-    MISSING,
     Keys,
-    Parts,
-    State,
-    getattr_along,
-    is_authors_object,
-    parts_of,
-    short_text,
-    state_of,
 )
-from lpkit_conformance.explanation.timeline import steps_of
 from lpkit_conformance.explanation.writes import (
     Line,
-    author_calling,
     branches,
-    inherited,
     is_test,
-    stack,
-    watching,
 )
-from lpkit_conformance.hosts import PluginError
-from lpkit_conformance.hosts.base import Host
-from lpkit_conformance.hosts.v1 import V1Driver
-from lpkit_conformance.hosts.v2 import V2Driver
 from lpkit_conformance.instruments.author_lines import syntax_of
-from lpkit_conformance.instruments.module_state import owners
-from lpkit_conformance.programs.generate import Op
-from lpkit_conformance.results import Finding
-from lpkit_conformance.subject.subject import Subject
 
 MOST_SHOWN = 4
 """Changes in a report: the last ones."""
@@ -169,7 +140,7 @@ class StateHistory:
         shown: dict[tuple[int, str], str] = {}
         for change in self.of_request:
             path = change.path[1:] if self.per_callable else change.path
-            name = self.name + "".join(part if _is_field(part) else f"[{part!r}]" for part in path)
+            name = self.name + "".join(part if is_field(part) else f"[{part!r}]" for part in path)
             file, _, number = str(change.lines[0]).rpartition(":")
             line = f"line {number}" if file == self.file else f"{Path(file).name}:{number}"
             made = f"removes {name}" if change.value is None else f"sets {name}"
@@ -372,7 +343,7 @@ class StateHistory:
     @cached_property
     def _helpers(self) -> set[CodeType]:
         """The code of bases, and of functions that also write before the moves of an update."""
-        before = [change for change in self.changes if _updating(change.lines).number < self.first_move]
+        before = [change for change in self.changes if updating(change.lines).number < self.first_move]
         return self.inherited | {line.code for change in before for line in change.lines[:-1]}
 
     def _last_test(self, step: int) -> str | None:
@@ -403,194 +374,16 @@ class StateHistory:
         return Reason(advice.cause(key, "history").format(**names), fix, at)
 
 
-def with_history(
-    finding: Finding,
-    subject: Subject,
-    ops: Sequence[Op],
-    size: int,
-    mismatch: Mismatch,
-    make_host: MakeHost,
-    kept: bool = False,
-    proven: bool = False,
-    told: bool = False,
-) -> Finding:
-    """Return the finding with the lines that wrote its state, and with why the state is wrong if they tell.
-
-    ``kept``: a new instance with the same requests is right. ``proven``: the cause of the finding is an experiment's.
-    ``told``: the finding says why.
-    """
-    history = history_of(subject, ops, size, mismatch, make_host, finding.state)
-    if history is None:
-        return finding
-    reason = None if told else history.kept() if kept else history.reason(mismatch.step, finding.location, proven)
-    if reason:
-        cause = "; ".join(filter(None, (finding.cause, reason.cause)))
-        line = str(reason.line or finding.location)
-        finding = replace(finding, cause=cause, fix=reason.fix or finding.fix, location=line, vague=False)
-    texts = history.texts()
-    shown = len(texts) > 1 or not any(f" line {finding.location.rpartition(':')[2]} " in text for text in texts)
-    return replace(finding, written=texts if shown else ())
-
-
-def history_of(
-    subject: Subject, ops: Sequence[Op], size: int, mismatch: Mismatch, make_host: MakeHost, state: str
-) -> StateHistory | None:
-    """Return the history of the attribute of an instance that is, or holds, ``state``; None for anything else."""
-    name = state.partition("[")[0]
-    if not name:
-        return None
-    request, file = mismatch.request, getattr(sys.modules.get(subject.plugin.cls.__module__), "__file__", "")
-    entered = [step for step, _, events in steps_of(ops) if any(getattr(op, "request", "") == request for op in events)]
-    cls = subject.plugin.cls
-    found = StateHistory(name, request, entered=entered, file=file, moves=line_of_moves(cls), inherited=inherited(cls))
-    try:
-        with contextlib.suppress(PluginError), subject.as_imported():
-            host = make_host(subject, size)
-            with host.driver.watched(_Follower(found, host).around):
-                for seen in host.run(ops):
-                    if seen.shows(mismatch.step, mismatch.request):
-                        break
-    except Exception:  # whatever the plugin's objects raise when they are looked at: a clue is being looked for
-        return None
-    return found
-
-
-class _Follower:
-    """Notes the changes that the calls of an instance make."""
-
-    def __init__(self, history: StateHistory, host: Host) -> None:
-        self.history = history
-        self.host = host
-        self.number = 0
-        self._alike = False  # since the constructor, entries are one object
-        self._last: Parts | None = None
-        self._shared = State.of(object(), list(owners(type(host.driver.processor))))
-
-    def value(self) -> Any:
-        """Return the attribute of the instance, of its class or module, or of each request's callable."""
-        processor, (first, *fields) = self.host.driver.processor, self.history.name.split(".")
-        made = getattr_static(processor, fields[0], MISSING) if fields else MISSING
-        if first != "self" or made is MISSING or isinstance(made, cached_property | property):
-            kept = self._shared.get(self.history.name)
-            return self._of_callables() if kept is MISSING else kept
-        return getattr_along(processor, fields)
-
-    def _held(self) -> dict[int, str]:
-        """Return the requests of the batch by row or slot."""
-        driver = self.host.driver
-        if isinstance(driver, V1Driver):
-            return dict(enumerate(item.request_id for item in driver.batch.requests))
-        slots = driver.slots if isinstance(driver, V2Driver) else None
-        return {slots.slot(name): name for name in self.host.pool.requests if name in slots} if slots else {}
-
-    def _of_callables(self) -> Any:
-        """Return the value of each callable's attribute or variable, by row or slot."""
-        kept = [kept for kept in vars(self.host.driver.processor).values() if isinstance(kept, dict)]
-        calls = [item for entries in kept for item in entries.items() if callable(item[1])]
-        base, fields = ".".join(self.history.name.split(".")[:2]), self.history.name.split(".")[2:]
-        values = {position: getattr_along(state_of("", call, 0).get(base), fields) for position, call in calls}
-        self.history.per_callable = any(value is not MISSING for value in values.values())
-        return values if self.history.per_callable else MISSING
-
-    @contextlib.contextmanager
-    def around(self, method: str, args: tuple[Any, ...]) -> Iterator[None]:
-        history, step = self.history, self.host.step
-        self._alike = any(_shared_entries(self.value())) if not self.number else self._alike
-        self.number += 1
-        number = self.number
-        history.held[step] = self._held()
-        if active := self.host.pool.requests.get(history.request):
-            history.outputs[step] = len(active.request.output_token_ids)
-            if method == "update_state" and args[0] is not None and len(args[0].moved) == 1:
-                history.added[step] = {row: params is active.request.params for row, params, *_ in args[0].added}
-        lines: tuple[Line, ...] = ()
-        history.follows |= self._last not in (None, parts_of(self.value()))
-        if method != "apply":
-            history.calls.setdefault(step, []).append(number)
-
-        def changed(value: Any, before: Parts, now: Parts) -> None:
-            if lines:
-                paths, shared = _changed(before, now), list(_shared_entries(value))
-                for path in paths:
-                    text = _text(_at(value, path)) if path in now else None
-                    history.changes.append(Change(step, method, number, lines, path, text))
-                hit = {path[0] for path in paths if path}
-                if self._alike and any(len(hit & keys) > 1 for keys in shared):
-                    history.made = constructed(type(self.host.driver.processor), history.name)
-                history.shared = {keys: history.shared.get(keys, (step, lines[0])) for keys in shared}
-
-        def note(frame: FrameType, event: str) -> None:
-            nonlocal lines
-            current: FrameType | None = frame if event == "line" else author_calling(frame)
-            if event != "call" and current is not None:
-                lines = tuple(stack(current))
-            if event == "line" and method != "apply":
-                history.ran.setdefault(step, {})[frame.f_code.co_filename, frame.f_lineno] = None
-            if event == "line" and method == "update_state" and _updating(lines).number > history.first_move > 0:
-                history.moved_by[step] = lines[0]
-
-        try:
-            with watching(self.value, changed, note):
-                yield
-        finally:
-            value = self.value()
-            self._last = parts_of(value)
-            history.objects = dict(_objects(value))
-            for position, request in self._held().items():
-                if (held := history.objects.get(position)) is not None:
-                    history.holders.setdefault(id(held), (held, request))
-
-
 def _returns(test: ast.If) -> list[ast.stmt]:
     """Return the statements of a condition's body that end the function."""
     return [node for part in test.body for node in ast.walk(part) if isinstance(node, ast.Return)]
 
 
-def _updating(lines: Sequence[Line]) -> Line:
+def updating(lines: Sequence[Line]) -> Line:
     """Return the line of the class's own ``update_state``, of lines that called each other."""
     return next((line for line in reversed(lines) if line.code.co_name == "update_state"), lines[-1])
 
 
-def _changed(before: Parts, now: Parts) -> list[Keys]:
-    """Return the outermost parts that differ; those that are gone come first."""
-    gone = [path for path in before if path not in now]
-    other = [path for path in now if path not in before or before[path] != now[path]]
-    within = {*gone, *(path for path in other if path not in before)}
-    outermost = [path for path in [*gone, *other] if not any(path[:length] in within for length in range(len(path)))]
-    inner = {path[:length] for path in outermost for length in range(len(path))}
-    return [path for path in outermost if path not in inner]
-
-
-def _at(value: Any, path: Keys) -> Any:
-    for key in path:
-        value = getattr(value, key[1:], MISSING) if _is_field(key) else value[key]
-    return value
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, torch.Tensor | np.ndarray | np.generic) and value.ndim == 0:
-        value = value.item()
-    return f"{value:g}" if isinstance(value, float) else short_text(value)
-
-
-def _entries(value: Any) -> Iterable[tuple[Any, Any]]:
-    """Return the keys and the parts of a dict or a list; of anything else none."""
-    return value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-
-
-def _objects(value: Any) -> Iterator[tuple[int, Any]]:
-    """Yield the author's objects that a container holds, with their keys."""
-    return ((key, part) for key, part in _entries(value) if type(key) is int and is_authors_object(part))
-
-
-def _shared_entries(value: Any) -> Iterator[frozenset[Any]]:
-    """Yield the keys of entries that are one object, which can change."""
-    keys: dict[int, list[Any]] = {}
-    for key, part in _entries(value):
-        if isinstance(part, list | dict | set | torch.Tensor) or is_authors_object(part):
-            keys.setdefault(id(part), []).append(key)
-    return (frozenset(same) for same in keys.values() if len(same) > 1)
-
-
-def _is_field(key: Any) -> bool:
+def is_field(key: Any) -> bool:
+    """Return True if the part of a path is an attribute, not a key or an index."""
     return isinstance(key, str) and key.startswith(".")

@@ -10,8 +10,8 @@ from typing import Any
 from lpkit_conformance.expectation.compare import Mismatch
 from lpkit_conformance.explanation.changes import MakeHost, noting_reads
 from lpkit_conformance.explanation.findings import Style, number_read, style_of
+from lpkit_conformance.explanation.following import history_of
 from lpkit_conformance.explanation.hazards import CHANGES, Hazard, hazards
-from lpkit_conformance.explanation.history import history_of
 from lpkit_conformance.explanation.missed_rows import Displaced, displaced, ending_line
 from lpkit_conformance.explanation.own_objects import shared_object, shared_variable
 from lpkit_conformance.explanation.row_values import Apart
