@@ -119,14 +119,17 @@ class LP102(Check):
         )
 
 
+ANSWERED_400 = (TypeError, OverflowError)
+"""Exceptions besides ``ValueError`` that vLLM's server takes for the client's mistake, for now."""
+
+
 class LP103(Check):
     """Bad arguments are refused with ``ValueError`` and nothing else.
 
-    vLLM turns ``ValueError`` into HTTP 400 for that request; ``TypeError`` and ``OverflowError``, too, by handlers that
-    its source marks for removal, with Python's words as the message. Anything else is an internal server error.
+    vLLM turns ``ValueError`` into HTTP 400 for that request. It does so with ``TypeError`` and ``OverflowError``, too, by
+    handlers that its source marks for removal: they are advice. Anything else is an internal server error.
 
-    Why: comparing a string with a number raises ``TypeError``: the client learns how Python failed, or that the server
-    did, and not what to change.
+    Why: the client learns that the server failed, or how Python did, and not what to change.
 
     Fix: check types before values, or declare the arguments as ``lpkit.Params``.
     """
@@ -137,7 +140,7 @@ class LP103(Check):
     as_given = True
 
     def run(self, subject: Subject) -> str | None:
-        tried = 0
+        tried, mild = 0, None
         if not subject.setup.case.fields.get("extra_args"):
             # Before the plugin is known to construct, no case has been found by trying.
             derived = derived_cases(subject.plugin.cls, subject.plugin.accepts)
@@ -147,7 +150,12 @@ class LP103(Check):
             error = subject.plugin.refusal(params)
             if error is not None and not isinstance(error, ValueError):
                 summary = f"validate_params raises {type(error).__name__} for {key}={value!r}"
-                raise refused(summary, {"extra_args": repr(params.extra_args)}, "ValueError, or acceptance", error)
+                failure = refused(summary, {"extra_args": repr(params.extra_args)}, "ValueError, or acceptance", error)
+                if not isinstance(error, ANSWERED_400):
+                    raise failure
+                mild = mild or Failed(failure.finding, advice=True)
+        if mild is not None:
+            raise mild
         if not tried:
             raise Skipped("the case has no extra_args to vary")
         return f"{tried} odd values"

@@ -28,7 +28,7 @@ def test_ctrl_c_is_no_finding(code: str) -> None:
         compute_check(code, raising(KeyboardInterrupt()), case=CASE)
 
 
-@pytest.mark.parametrize("error", [SystemExit(3), TypeError("odd"), GeneratorExit()], ids=repr)
+@pytest.mark.parametrize("error", [SystemExit(3), KeyError("odd"), GeneratorExit()], ids=repr)
 @pytest.mark.parametrize("code", ["LP102", "LP103", "LP106"])
 def test_any_other_exception_is(code: str, error: BaseException) -> None:
     result = compute_check(code, raising(error), case=CASE)
@@ -36,6 +36,24 @@ def test_any_other_exception_is(code: str, error: BaseException) -> None:
     assert result.finding is not None
     assert type(error).__name__ in result.finding.got
     assert result.finding.location.startswith(__file__)
+
+
+@pytest.mark.parametrize("error", [TypeError("odd"), OverflowError("odd")], ids=repr)
+def test_an_exception_that_the_server_answers_with_400_is_advice(error: Exception) -> None:
+    assert compute_check("LP103", raising(error), case=CASE).status == "advice"
+
+
+def test_an_exception_that_the_server_does_not_answer_so_comes_before_advice() -> None:
+    class Raises(Bias):
+        @classmethod
+        def validate_params(cls, params: Any) -> None:
+            bias = (params.extra_args or {}).get("bias", 0.0)
+            if bias * 2 > 0 and isinstance(bias, bool):
+                raise KeyError("odd")
+
+    result = compute_check("LP103", Raises, case=CASE)
+    assert result.status == "failed"
+    assert result.finding is not None and "KeyError" in result.finding.got
 
 
 @pytest.mark.parametrize("code", ["LP102", "LP103", "LP106"])

@@ -14,28 +14,31 @@ from zoo.correct.v1 import Bias
 from zoo.registry import defect
 
 
-@defect("LP103", "compares before it looks at the type", case={"extra_args": {"bias": 2.5, "token": 7}})
-class ComparesFirst(Bias):
+@defect("LP103", "calls a number's method before the type is known", case={"extra_args": {"bias": 2.5, "token": 7}})
+class AsksTheNumber(Bias):
     @classmethod
     def validate_params(cls, params: Any) -> None:
         args = params.extra_args or {}
-        if "bias" in args and abs(args["bias"]) > 100:
+        if "bias" in args and args["bias"].is_integer() and abs(args["bias"]) > 100:
             raise ValueError("bias is too large")
         cls.read(params)
 
 
-@defect("LP103", "int() of infinity raises OverflowError, of everything else ValueError")
-class IntOfInfinity(Bias):
+@defect("LP103", "looks a word up without asking whether there is such a preset")
+class PresetByWord(Bias):
     @classmethod
     def validate_params(cls, params: Any) -> None:
         bias = (params.extra_args or {}).get("bias")
-        if isinstance(bias, float) and bias == bias:
-            int(bias)
+        if isinstance(bias, str):
+            params.extra_args["bias"] = {"weak": 1.0, "strong": 5.0}[bias]
         cls.read(params)
 
 
 @defect(
-    "LP103", "a validator that compares with None", case={"extra_args": {"v_low": 1.0, "v_high": 3.0}}, also=("LP113",)
+    "LP103",
+    "a validator that calls a method of None",
+    case={"extra_args": {"v_low": 1.0, "v_high": 3.0}},
+    also=("LP113",),
 )
 class CrossChecks(lpkit.LogitsProcessor):
     class Params(lpkit.Params, prefix="v_"):
@@ -44,8 +47,8 @@ class CrossChecks(lpkit.LogitsProcessor):
 
         @pydantic.model_validator(mode="after")
         def ordered(self) -> Any:
-            if self.low > self.high:  # type: ignore[operator]
-                raise ValueError("v_low must not be above v_high")
+            if self.low.is_integer() and not self.high:  # type: ignore[union-attr]
+                raise ValueError("v_high is needed, too")
             return self
 
     @classmethod
@@ -64,10 +67,10 @@ class CrossChecks(lpkit.LogitsProcessor):
         return logits
 
 
-@defect("LP103", "compares before it knows the type, and no case names the argument", case={})
-class ChanceCompared(Chance):
+@defect("LP103", "calls a number's method before the type is known, and no case names the argument", case={})
+class ChanceAsked(Chance):
     @classmethod
     def validate_params(cls, params: SamplingParams) -> None:
-        if (params.extra_args or {}).get("chance_probability", 0.0) > 1.0:
+        if (params.extra_args or {}).get("chance_probability", 0.0).hex().startswith("-"):
             raise ValueError("chance_probability is a share")
         super().validate_params(params)
