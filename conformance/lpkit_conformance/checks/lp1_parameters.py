@@ -126,8 +126,8 @@ ANSWERED_400 = (TypeError, OverflowError)
 class LP103(Check):
     """Bad arguments are refused with ``ValueError`` and nothing else.
 
-    vLLM turns ``ValueError`` into HTTP 400 for that request. It does so with ``TypeError`` and ``OverflowError``, too, by
-    handlers that its source marks for removal: they are advice. Anything else is an internal server error.
+    vLLM turns ``ValueError`` into HTTP 400 for that request. So it does with ``TypeError`` and ``OverflowError``, by
+    handlers that its source marks for removal: these are advice. Anything else is an internal server error.
 
     Why: the client learns that the server failed, or how Python did, and not what to change.
 
