@@ -64,8 +64,8 @@ def blamed(case: Reproduction, passes: Callable[[Reproduction], bool]) -> Findin
     proven, made = (experiment.cause, experiment.fix) if experiment else ("", "")
     made = proven if made is None else made
     of_several = made in ("single", "company")
-    told = of_several and key == "common"  # the fix for one value says as much
-    if proven and not told and not (proof.apart and proof.apart.kind == "padded"):
+    says_as_much = of_several and key == "common"  # the fix for one value says as much
+    if proven and not says_as_much and not (proof.apart and proof.apart.kind == "padded"):
         causes = (*causes, advice.cause(proof.sign or proven))
     if experiment and experiment.alone:
         summary = f"request {case.request} does not follow its output: it got other logits once it had resumed"
@@ -80,8 +80,8 @@ def blamed(case: Reproduction, passes: Callable[[Reproduction], bool]) -> Findin
     state = state or proof.state
     finding = replace(finding, location=line or case.line, cause=cause, fix=fix, state=state, vague=vague)
     finding = _neutral(case, finding) if cause == advice.cause("stray") else _worded(finding, case)
-    known = bool(experiment and (proven or experiment.rules))
-    return with_history(finding, *case.at, proven=known, told=key == "views")
+    is_proven = bool(experiment and (proven or experiment.rules))
+    return with_history(finding, *case.at, proven=is_proven, explained=key == "views")
 
 
 def _is_own_list(case: Reproduction, name: str) -> bool:
@@ -117,8 +117,8 @@ def _proof(case: Reproduction, passes: Callable[[Reproduction], bool]) -> _Proof
 def _named(case: Reproduction, proof: _Proof) -> _Named:
     """Return what names the fault best: a look-up, the state, or the first difference from the solo run."""
     culprit, apart = proof.culprit, proof.apart
-    told = culprit and ("[" in culprit.name or culprit.how)
-    if apart and apart.kind == "asked" and case.uses and not told:
+    names_entry = culprit and ("[" in culprit.name or culprit.how)
+    if apart and apart.kind == "asked" and case.uses and not names_entry:
         key = "company" if OF_ALL.search(advice.text_at(apart.line).strip()) else "cache"
         return _Named(apart.line, apart.name, (apart.cause,), key)
     if culprit:
@@ -135,8 +135,10 @@ def _of_state(case: Reproduction, culprit: Culprit, proof: _Proof) -> _Named:
     line = (proof.line if experiment and experiment.rules else "") or culprit.line or proof.line
     alone = experiment is not None and experiment.alone
     only = sum(isinstance(op, Arrive) for op in case.ops) == 1
-    told = replace(culprit, value="", own="") if only and culprit.value == culprit.own else culprit  # nobody shares it
-    causes.append(advice.cause("copied", "culprit") if alone else told.cause(case.request))
+    shown = (
+        replace(culprit, value="", right="") if only and culprit.value == culprit.right else culprit
+    )  # nobody shares it
+    causes.append(advice.cause("copied", "culprit") if alone else shown.cause(case.request))
     changed = case.hazards & (CHANGES | RETURNS | {"idle", "alone"})
     single = culprit.common and (culprit.holder or (experiment and experiment.fix == "single"))
     single = single or (culprit.common and not culprit.table and not changed and not culprit.how)
@@ -190,10 +192,10 @@ def _worded(finding: Finding, case: Reproduction) -> Finding:
 
 def _neutral(case: Reproduction, finding: Finding) -> Finding:
     """Return the finding with the number in a table that leaves the row as it was, if there is one."""
-    if found := Scene(*case.at, in_its_place, lambda host, seen, row: seen.before[row]).neutral():
-        words = dict(zip(("name", "value", "number"), found, strict=True))
+    if entry := Scene(*case.at, in_its_place, lambda host, seen, row: seen.before[row]).neutral():
+        words = dict(zip(("name", "value", "number"), entry, strict=True))
         cause, fix = (text("neutral").format(**words) for text in (advice.cause, advice.fix))
-        return replace(finding, cause=cause, fix=fix, state=found[0])
+        return replace(finding, cause=cause, fix=fix, state=entry[0])
     return finding
 
 

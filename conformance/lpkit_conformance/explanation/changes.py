@@ -328,8 +328,8 @@ def with_equal_totals(ops: Sequence[Op], request: str) -> list[Op]:
 
 def with_equal_arguments(ops: Sequence[Op], request: str) -> list[Op]:
     """Return the operations with the arguments of ``request`` for all requests that use the plugin."""
-    own = next(op.variant for op in ops if isinstance(op, Arrive) and op.request == request)
-    return [replace(op, variant=own) if isinstance(op, Arrive) and op.variant is not None else op for op in ops]
+    variant = next(op.variant for op in ops if isinstance(op, Arrive) and op.request == request)
+    return [replace(op, variant=variant) if isinstance(op, Arrive) and op.variant is not None else op for op in ops]
 
 
 def exchanged(ops: Sequence[Op], request: str, at: int) -> list[Op]:
@@ -338,11 +338,11 @@ def exchanged(ops: Sequence[Op], request: str, at: int) -> list[Op]:
     Empty if they are the same.
     """
     users = users_at_once(ops)
-    own = next((op for op in users if op.request == request), None)
-    if own is None or users[at] == own:
+    arrival = next((op for op in users if op.request == request), None)
+    if arrival is None or users[at] == arrival:
         return []
     other = users[at]
-    return [other if op == own else own if op == other else op for op in ops]
+    return [other if op == arrival else arrival if op == other else op for op in ops]
 
 
 def with_first(ops: Sequence[Op], request: str) -> list[Op]:
@@ -357,7 +357,7 @@ def with_equal_lengths(subject: Subject, request: str, ops: Sequence[Op]) -> tup
     """
     users = [op for op in ops if isinstance(op, Arrive) and op.variant is not None and not op.twin_of]
     numbers = {op.request: (op.variant or 0) % len(subject.cases) for op in users}
-    own = subject.cases[numbers[request]].fields if request in numbers else {}
+    fields = subject.cases[numbers[request]].fields if request in numbers else {}
 
     def fitted(value: Any, like: Any) -> Any:
         if isinstance(value, Mapping) and isinstance(like, Mapping):
@@ -365,6 +365,6 @@ def with_equal_lengths(subject: Subject, request: str, ops: Sequence[Op]) -> tup
         lists = isinstance(value, list) and isinstance(like, list)
         return (value * len(like))[: len(like)] if lists else value
 
-    cases = tuple(replace(case, fields=fitted(case.fields, own)) for case in subject.cases)
+    cases = tuple(replace(case, fields=fitted(case.fields, fields)) for case in subject.cases)
     same = all(cases[number] == subject.cases[number] for number in numbers.values())
     return replace(subject, relatives=cases), [] if same else list(ops)

@@ -43,13 +43,13 @@ def find_culprit(
     """
     scenes = scenes_alone(subject, ops, max_num_seqs, mismatch, make_host)
     for scene in scenes:
-        if found := scene.search():
-            return scene.source_of(found)
+        if culprit := scene.search():
+            return scene.source_of(culprit)
     several = sum(isinstance(op, Arrive) for op in ops) > 1
-    found = scenes[0].carried() if several else None
+    culprit = scenes[0].carried() if several else None
     arrived = next((op for op in ops if isinstance(op, Arrive) and op.request == mismatch.request), None)
-    if found or arrived is None or arrived.variant is None or arrived.twin_of:
-        return found
+    if culprit or arrived is None or arrived.variant is None or arrived.twin_of:
+        return culprit
     steps = make_active(subject, arrived).steps_to(mismatch.position)
     return kept_state(subject, [arrived, Step(steps)], max_num_seqs, replace(mismatch, step=steps), make_host)
 

@@ -340,8 +340,8 @@ def _admits(raised: Raised, size: int) -> tuple[str, str] | None:
         for left, compares, right in zip(sides, getattr(node, "ops", ()), sides[1:], strict=False):
             admits = isinstance(compares, ast.LtE | ast.Gt), isinstance(compares, ast.GtE | ast.Lt)
             compared, limit = (left, right) if admits[0] else (right, left)
-            own = ast.unparse(limit).startswith(("self.", "cls."))
-            held = [frame for frame in frames if own or _runs(frame, file, left.lineno)]
+            is_attribute = ast.unparse(limit).startswith(("self.", "cls."))
+            held = [frame for frame in frames if is_attribute or _runs(frame, file, left.lineno)]
             # A number beside the limit that is another one than the index is no index.
             is_index = "len(" not in ast.unparse(compared)
             is_index &= all(looked_at(compared, frame) in (None, size) for frame in held)

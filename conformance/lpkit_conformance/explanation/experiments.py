@@ -164,14 +164,14 @@ def _reads_lists(case: Reproduction) -> bool:
 
 def _mixed(case: Reproduction) -> tuple[str, str]:
     """Return ``file:line`` and the variable that other rows' logits enter; else the line that edits the row."""
-    found = first_mixed(*case.at)
-    return (found.line, found.name) if found and found.kind == "set" else (case.line, "")
+    mixed = first_mixed(*case.at)
+    return (mixed.line, mixed.name) if mixed and mixed.kind == "set" else (case.line, "")
 
 
 def _mapped(cls: type) -> tuple[str, str]:
     """Return ``file:line`` that reads the mapping with an entry for each request, and what it sets."""
     names = ("idx_mapping", "idx_mapping_np")
-    return next((found for name in names if (found := findings.reading_line(cls, name))[0]), ("", ""))
+    return next((reading for name in names if (reading := findings.reading_line(cls, name))[0]), ("", ""))
 
 
 RETURNS: Final[frozenset[Hazard]] = frozenset({"drafts", "resume", "twins", "prefill"})

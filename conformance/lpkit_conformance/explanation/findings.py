@@ -62,9 +62,9 @@ def cause_of(mismatch: Mismatch, ops: Sequence[Op]) -> str:
     """Return the cause of a mismatch that these operations allow."""
     kind = mismatch.kind
     if kind == "stale":
-        own = any(isinstance(op, Arrive) and op.request == mismatch.request and op.variant is not None for op in ops)
+        uses = any(isinstance(op, Arrive) and op.request == mismatch.request and op.variant is not None for op in ops)
         left = any(isinstance(op, Finish | Preempt | Swap) for op in ops)
-        kind = "out of step" if own else "stale" if left else "stray"
+        kind = "out of step" if uses else "stale" if left else "stray"
     alone = sum(isinstance(op, Arrive) for op in ops) == 1
     return advice.cause(kind, "alone") if alone else advice.cause(kind)
 
@@ -119,8 +119,8 @@ def returning_line(cls: type, name: str) -> str:
 def _own_body(cls: Any, name: str) -> tuple[str, list[ast.stmt]]:
     """Return the file and the statements of an author's method; empty if it has no ``def``."""
     parts = _parts_of(cls) if isinstance(cls, type) else ()
-    found = [(file, part.body) for file, part in parts if isinstance(part, ast.FunctionDef) and part.name == name]
-    return found[0] if found else ("", [])
+    methods = [(file, part.body) for file, part in parts if isinstance(part, ast.FunctionDef) and part.name == name]
+    return methods[0] if methods else ("", [])
 
 
 HOOKS: dict[str, tuple[str, ...]] = {
@@ -335,8 +335,8 @@ def callable_of(subject: Subject) -> tuple[Any, str]:
 
 def number_read(line: str) -> str:
     """Return the number of a row or slot that the line ``file:line`` reads; empty if it has no usual name."""
-    found = re.search(NUMBERS, advice.text_at(line))
-    return found[0] if found else ""
+    number = re.search(NUMBERS, advice.text_at(line))
+    return number[0] if number else ""
 
 
 def swapped_parameters(made: Any) -> str:

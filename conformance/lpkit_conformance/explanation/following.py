@@ -56,17 +56,17 @@ def with_history(
     make_host: MakeHost,
     kept: bool = False,
     proven: bool = False,
-    told: bool = False,
+    explained: bool = False,
 ) -> Finding:
     """Return the finding with the lines that wrote its state, and with why the state is wrong if they tell.
 
     ``kept``: a new instance with the same requests is right. ``proven``: the cause of the finding is an experiment's.
-    ``told``: the finding says why.
+    ``explained``: the finding says why.
     """
     history = history_of(subject, ops, size, mismatch, make_host, finding.state)
     if history is None:
         return finding
-    reason = None if told else history.kept() if kept else history.reason(mismatch.step, finding.location, proven)
+    reason = None if explained else history.kept() if kept else history.reason(mismatch.step, finding.location, proven)
     if reason:
         cause = "; ".join(filter(None, (finding.cause, reason.cause)))
         line = str(reason.line or finding.location)
@@ -86,17 +86,19 @@ def history_of(
     request, file = mismatch.request, getattr(sys.modules.get(subject.plugin.cls.__module__), "__file__", "")
     entered = [step for step, _, events in steps_of(ops) if any(getattr(op, "request", "") == request for op in events)]
     cls = subject.plugin.cls
-    found = StateHistory(name, request, entered=entered, file=file, moves=line_of_moves(cls), inherited=inherited(cls))
+    history = StateHistory(
+        name, request, entered=entered, file=file, moves=line_of_moves(cls), inherited=inherited(cls)
+    )
     try:
         with contextlib.suppress(PluginError), subject.as_imported():
             host = make_host(subject, size)
-            with host.driver.watched(_Follower(found, host).around):
+            with host.driver.watched(_Follower(history, host).around):
                 for seen in host.run(ops):
                     if seen.shows(mismatch.step, mismatch.request):
                         break
     except Exception:  # whatever the plugin's objects raise when they are looked at: a clue is being looked for
         return None
-    return found
+    return history
 
 
 class _Follower:

@@ -128,12 +128,12 @@ class StateHistory:
         if not self.by_position:
             return self.changes
         since = min(self.positions, default=0)
-        own = [
+        changes = [
             change
             for change in self.changes
             if change.path and change.path[0] in {self.positions.get(max(since, change.step - back)) for back in (0, 1)}
         ]
-        return own or self.changes
+        return changes or self.changes
 
     def texts(self) -> tuple[str, ...]:
         """Return the last changes, a line of text each; several of one line in one step are one."""
@@ -174,7 +174,10 @@ class StateHistory:
         if here is None:
             return None
         came_from = {
-            step: next((row for row, own in self.added.get(step, {}).items() if own), self.positions.get(step - 1))
+            step: next(
+                (row for row, is_requests in self.added.get(step, {}).items() if is_requests),
+                self.positions.get(step - 1),
+            )
             for step in self.positions
         }
         moved = [step for step, there in came_from.items() if there not in (None, self.positions[step])]
@@ -217,14 +220,14 @@ class StateHistory:
 
     def _of_another(self, here: int) -> Reason | None:
         """Return the reason if the entry was last written when another request came."""
-        own = self._of_entry(here)
-        if not own or own[-1].method == "apply" or own[-1].value is None:
+        changes = self._of_entry(here)
+        if not changes or changes[-1].method == "apply" or changes[-1].value is None:
             return None
-        step, line = own[-1].step, own[-1].lines[0].number
+        step, line = changes[-1].step, changes[-1].lines[0].number
         here, before = here if self.by_position else -1, self.held.get(step - 1, {}).values()
         came = [name for at, name in self.held.get(step, {}).items() if here in (-1, at) and name not in before]
-        known = len(came) == 1 and came[0] != self.request
-        return self._reason("another", None, line=line, step=step, other=came[0]) if known else None
+        is_others = len(came) == 1 and came[0] != self.request
+        return self._reason("another", None, line=line, step=step, other=came[0]) if is_others else None
 
     def _used_before(self, here: int) -> Reason | None:
         """Return the reason if the entry is an object that was another request's."""
@@ -238,22 +241,28 @@ class StateHistory:
 
     def _remade(self, here: int) -> Reason | None:
         """Return the reason if the table is made anew behind the write of the request's entry, and loses it."""
-        own = [change for change in self._of_entry(here) if change.step >= min(self.positions)]
-        if "." not in self.name or self.per_callable or not self.by_position or len(own) < 2:
+        changes = [change for change in self._of_entry(here) if change.step >= min(self.positions)]
+        if "." not in self.name or self.per_callable or not self.by_position or len(changes) < 2:
             return None
-        former, last = (change.lines[0] for change in own[-2:])
-        if own[-2].value is None or not self._sets.search(last.text) or self._sets.search(former.text):
+        former, last = (change.lines[0] for change in changes[-2:])
+        if changes[-2].value is None or not self._sets.search(last.text) or self._sets.search(former.text):
             return None
-        return self._reason("remade", last, line=last.number, step=own[-1].step, former=former.number)
+        return self._reason("remade", last, line=last.number, step=changes[-1].step, former=former.number)
 
     def _grown(self, here: int) -> Reason | None:
         """Return the reason if nothing but the growth of the table has written the entry."""
-        own = [change for change in self._of_entry(here) if change.path]
-        if "." not in self.name or self.per_callable or not self.by_position or len(own) != 1 or own[0].value is None:
+        changes = [change for change in self._of_entry(here) if change.path]
+        if (
+            "." not in self.name
+            or self.per_callable
+            or not self.by_position
+            or len(changes) != 1
+            or changes[0].value is None
+        ):
             return None
-        line = own[0].lines[0]
+        line = changes[0].lines[0]
         grown = self._sets.search(line.text) and line.text.count(f".{self._attribute}") > 1
-        return self._reason("grown", line, line=line.number, here=here, value=own[0].value) if grown else None
+        return self._reason("grown", line, line=line.number, here=here, value=changes[0].value) if grown else None
 
     def _early(self, here: int, changed: int, what: str) -> Reason | None:
         """Return the reason if ``apply`` made the entry before the step that changed the batch, and nothing since.

@@ -137,7 +137,7 @@ def counting_line(place: str) -> tuple[str, str]:
             if isinstance(node, ast.Assign | ast.For) and node.lineno <= int(number):
                 target = node.targets[0] if isinstance(node, ast.Assign) else node.target
                 value = ast.unparse(node.value if isinstance(node, ast.Assign) else node.iter)
-                found = [part.id for part in ast.walk(target) if isinstance(part, ast.Name) and part.id in names]
-                if found and _COUNTS.search(value):
-                    return f"{file}:{node.lineno}", found[0]
+                counted = [part.id for part in ast.walk(target) if isinstance(part, ast.Name) and part.id in names]
+                if counted and _COUNTS.search(value):
+                    return f"{file}:{node.lineno}", counted[0]
     return place, ""

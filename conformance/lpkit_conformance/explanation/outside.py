@@ -13,11 +13,11 @@ from lpkit_conformance.instruments.trails import Seen
 def containers_named(frame: FrameType) -> dict[str, Any]:
     """Return the containers of the module and of the class of ``self`` that a function names."""
     names, this = frame.f_code.co_names, frame.f_locals.get("self")
-    found = {name: frame.f_globals[name] for name in names if name in frame.f_globals}
+    values = {name: frame.f_globals[name] for name in names if name in frame.f_globals}
     for name in set(names) - getattr(this, "__dict__", {}).keys():
         owner = next((base for base in type(this).__mro__ if name in vars(base)), None)
-        found |= {f"{owner.__name__}.{name}": vars(owner)[name]} if owner else {}
-    return {name: value for name, value in found.items() if type(value) in (dict, list, set)}
+        values |= {f"{owner.__name__}.{name}": vars(owner)[name]} if owner else {}
+    return {name: value for name, value in values.items() if type(value) in (dict, list, set)}
 
 
 def line_outside(seen: Seen, name: str) -> int:

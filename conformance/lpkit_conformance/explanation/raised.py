@@ -117,9 +117,11 @@ class Raised:
         names = {base.__name__ for base in bases}
         for file in filter(is_authors, files):
             body = syntax_of(file).body
-            own = [node for node in body if isinstance(node, ast.ClassDef) and (node.name in names or not names)]
-            used = names | {node.id for part in own for node in ast.walk(part) if isinstance(node, ast.Name)}
-            parts = [node for node in body if not isinstance(node, ast.ClassDef) or node.name in used or node in own]
+            failing = [node for node in body if isinstance(node, ast.ClassDef) and (node.name in names or not names)]
+            used = names | {node.id for part in failing for node in ast.walk(part) if isinstance(node, ast.Name)}
+            parts = [
+                node for node in body if not isinstance(node, ast.ClassDef) or node.name in used or node in failing
+            ]
             yield from ((file, node) for part in parts for node in ast.walk(part))
 
     def tables(self) -> Iterator[dict[Any, Any]]:

@@ -40,7 +40,7 @@ def over_rows(frame: FrameType, rows: int) -> str:
 def _mixing(file: str, line: int) -> list[tuple[str, str, str]]:
     """Return calls that reduce the first dimension, and if they can be evaluated, the texts of what they reduce, and of
     the index that chooses it."""
-    found = []
+    mixing = []
     statements = [
         node
         for node in ast.walk(syntax_of(file))
@@ -52,8 +52,8 @@ def _mixing(file: str, line: int) -> list[tuple[str, str, str]]:
         if operand is not None and _first_dimension(call, rest):
             looks = isinstance(operand, ast.Name | ast.Attribute | ast.Subscript) and only_looks(operand)
             index = ast.unparse(operand.slice) if looks and isinstance(operand, ast.Subscript) else ""
-            found.append((ast.unparse(call), ast.unparse(operand) if looks else "", index))
-    return found
+            mixing.append((ast.unparse(call), ast.unparse(operand) if looks else "", index))
+    return mixing
 
 
 def _operand(call: ast.Call) -> tuple[ast.expr | None, list[ast.expr]]:
@@ -69,8 +69,8 @@ def _operand(call: ast.Call) -> tuple[ast.expr | None, list[ast.expr]]:
 
 def _first_dimension(call: ast.Call, rest: list[ast.expr]) -> bool:
     named = [item.value for item in call.keywords if item.arg in ("dim", "axis")]
-    own = call.func.attr if isinstance(call.func, ast.Attribute) else ""
-    given = named or rest[own == "topk" :]
+    method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    given = named or rest[method == "topk" :]
     if not given:
-        return not ALONG.fullmatch(own)
+        return not ALONG.fullmatch(method)
     return isinstance(given[0], ast.Constant) and given[0].value == 0

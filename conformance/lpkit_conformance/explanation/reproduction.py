@@ -101,8 +101,8 @@ class Reproduction:
     @cached_property
     def changed_inside(self) -> Line | None:
         """The line that changed what an entry of the state at fault holds, if one did."""
-        found = history_of(*self.at, self.kept_in) if self.keyed else None
-        return found.changed_inside if found else None
+        history = history_of(*self.at, self.kept_in) if self.keyed else None
+        return history.changed_inside if history else None
 
     @property
     def unequal(self) -> list[str]:
@@ -110,10 +110,12 @@ class Reproduction:
         cases = self.subject.cases
         users = [op for op in self.ops if isinstance(op, Arrive) and op.variant is not None]
         fields = {op.request: cases[(op.variant or 0) % len(cases)].fields for op in users}
-        given = {name: {**own, **_flat(own.get("extra_args") or {}), "extra_args": 0} for name, own in fields.items()}
-        own = given.pop(self.request, {})
-        names = dict.fromkeys(name for fields in (own, *given.values()) for name in fields)
-        return [name for name in names if any(other.get(name) != own.get(name) for other in given.values())]
+        given = {
+            name: {**args, **_flat(args.get("extra_args") or {}), "extra_args": 0} for name, args in fields.items()
+        }
+        judged = given.pop(self.request, {})
+        names = dict.fromkeys(name for fields in (judged, *given.values()) for name in fields)
+        return [name for name in names if any(other.get(name) != judged.get(name) for other in given.values())]
 
     @cached_property
     def shared(self) -> str:

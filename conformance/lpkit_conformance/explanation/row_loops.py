@@ -13,7 +13,7 @@ from lpkit_conformance.instruments.author_lines import syntax_of
 class RowLoop(NamedTuple):
     """A round of a loop over rows: True if it is that of the request's row, and if it begins."""
 
-    own: bool
+    is_requests: bool
     begins: bool
 
 
@@ -31,12 +31,12 @@ def row_loop(frame: FrameType, row: int, rows: int) -> RowLoop | None:
 def _row_loops(file: str) -> list[tuple[ast.For, str, str]]:
     """Return the loops that index something by a variable of theirs, with both names."""
     loops = [node for node in ast.walk(syntax_of(file)) if isinstance(node, ast.For)]
-    found = []
+    indexing = []
     for loop in loops:
         variables = {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
         for node in ast.walk(loop):
             if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name):
                 first = node.slice.elts[0] if isinstance(node.slice, ast.Tuple) and node.slice.elts else node.slice
                 if isinstance(first, ast.Name) and first.id in variables:
-                    found.append((loop, node.value.id, first.id))
-    return found
+                    indexing.append((loop, node.value.id, first.id))
+    return indexing

@@ -125,10 +125,10 @@ def first_apart(
         portable = style_of(subject.plugin.cls, subject.setup.host) == "portable"
         ways: list[Callable[[list[Seen], list[Seen]], Apart | None]] = [_first, partial(_first, shared=True)]
         padded = tuple(filter(None, (_padded(*pair) for pair in pairs * portable)))
-        found = next(filter(None, (way(*pair) for way in ways for pair in pairs)), *padded[:1] or [None])
-        if found and found.kind == "set":
-            found = _with_source(found, host)
-        return found and found._replace(mixes=mixing.get(found.line, ""), padded=padded)
+        apart = next(filter(None, (way(*pair) for way in ways for pair in pairs)), *padded[:1] or [None])
+        if apart and apart.kind == "set":
+            apart = _with_source(apart, host)
+        return apart and apart._replace(mixes=mixing.get(apart.line, ""), padded=padded)
     return None
 
 
@@ -173,9 +173,9 @@ def first_mixed(
     return None
 
 
-def _with_source(found: Apart, host: Host) -> Apart:
+def _with_source(apart: Apart, host: Host) -> Apart:
     """Return the same with the attribute that its line reads, if only one of these has values of several requests."""
-    file, _, number = found.line.rpartition(":")
+    file, _, number = apart.line.rpartition(":")
     attributes = [node for node in ast.walk(parsed(file, int(number))) if isinstance(node, ast.Attribute)]
     inside = {id(node.value) for node in attributes}
     sources: dict[str, Any] = {}
@@ -188,10 +188,10 @@ def _with_source(found: Apart, host: Host) -> Apart:
             if parts and _of_several(getattr_along(value, parts), host.max_num_seqs):
                 sources[".".join(("self", *parts))] = getattr(value, parts[0])
     if len(sources) != 1:
-        return found
+        return apart
     name, root = next(iter(sources.items()))
     declared = type(root).__module__.startswith("lpkit.columns")
-    return found._replace(source=name, owned=declared or isinstance(root, DATA) or is_authors_object(root))
+    return apart._replace(source=name, owned=declared or isinstance(root, DATA) or is_authors_object(root))
 
 
 def _of_several(value: Any, size: int) -> bool:
@@ -246,13 +246,13 @@ def _noting(
             caller = place_of(frame.f_back)
             caller = caller if caller and _goes_on(frame, caller) else None
             loop = row_loop(frame.f_back, caller.row, caller.rows) if frame.f_back and caller else None
-            places[frame] = place_in(frame) or (None if loop and not loop.own else caller)
+            places[frame] = place_in(frame) or (None if loop and not loop.is_requests else caller)
         return places[frame]
 
     def noted(frame: FrameType, returned: dict[str, Any]) -> Values | None:
         place = place_of(frame) if frame.f_code.co_name not in COMPREHENSIONS else None
         loop = row_loop(frame, place.row, place.rows) if place else None
-        if place is None or (loop and not loop.own):
+        if place is None or (loop and not loop.is_requests):
             return None
         given = {name: frame.f_locals[name] for name in _names(frame) if name in frame.f_locals}
         set_here = {name: value for name, value in frame.f_locals.items() if name not in given}
@@ -302,18 +302,18 @@ def _goes_on(frame: FrameType, place: _Place) -> bool:
 def _row_in(before: torch.Tensor, row: int, frame: FrameType) -> _Place | None:
     """Return the place of the ``row`` that comes as ``before`` in what a function gets."""
     given = _arguments(frame)
-    found = [getattr(value, name) for value in given for name in PLACES if hasattr(value, name)]
-    places = [value.tolist() for value in found if isinstance(value, torch.Tensor)]
+    mappings = [getattr(value, name) for value in given for name in PLACES if hasattr(value, name)]
+    places = [value.tolist() for value in mappings if isinstance(value, torch.Tensor)]
     for value in given:
         if isinstance(value, Rows):
-            own = value.index.tolist()
-            return _Place(own.index(row), value.n, places) if row in own else None
+            rows = value.index.tolist()
+            return _Place(rows.index(row), value.n, places) if row in rows else None
     for value in given:
         if isinstance(value, torch.Tensor) and value.shape[-1:] == before.shape:
             if value.ndim == 1 and torch.equal(value, before):
                 return _Place(-1, 0)
-            if value.ndim == 2 and (own := (value == before).all(1).nonzero().flatten().tolist()):
-                return _Place(row if row in own else own[0], len(value), places)
+            if value.ndim == 2 and (rows := (value == before).all(1).nonzero().flatten().tolist()):
+                return _Place(row if row in rows else rows[0], len(value), places)
     return None
 
 
@@ -327,19 +327,19 @@ def _parts(values: Mapping[str, Any], place: _Place, alone: bool) -> dict[str, A
     """Return what is the request's of each value, and can be compared; ``alone``: the code is for its row alone."""
     if place.rows < 0:
         return {}
-    found: dict[str, Any] = {}
+    parts: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, torch.Tensor):
             whole = place.row < 0 or value.ndim == 0 or len(value) != place.rows
             part = value.clone() if whole else value[place.row].clone()
             if not whole and part.numel() > 1 and not part.is_floating_point() and part.dtype != torch.bool:
-                found[name] = _Ids(part)
+                parts[name] = _Ids(part)
                 continue
             placed = _is_place(value, place) or (not whole and value.tolist() in place.places)
-            found[name] = _Placed(part) if placed else part
+            parts[name] = _Placed(part) if placed else part
         elif isinstance(value, float) or (alone and _is_plain(value)):
-            found[name] = copy.deepcopy(value)
-    return found
+            parts[name] = copy.deepcopy(value)
+    return parts
 
 
 def _is_place(value: torch.Tensor, place: _Place) -> bool:
@@ -378,36 +378,40 @@ def _first(here: list[Seen], alone: list[Seen], shared: bool = False) -> Apart |
     """Return the first difference; ``shared``: also of containers of modules and classes, which may be caches."""
     last: dict[int, Seen] = {}
     latest: Seen | None = None
-    for number, (one, other) in enumerate(zip(here, alone, strict=False)):
-        if one[:3] != other[:3]:
+    for number, (seen, other) in enumerate(zip(here, alone, strict=False)):
+        if seen[:3] != other[:3]:
             return _asked(latest, here[:number]) if latest else None
-        for name in filter(other.given.__contains__, one.given):
-            if (shared or name.startswith("self.")) and not _alike(one.given[name], other.given[name]):
+        for name in filter(other.given.__contains__, seen.given):
+            if (shared or name.startswith("self.")) and not _alike(seen.given[name], other.given[name]):
                 base = name.partition("[")[0]
-                return _apart("held" if base == name else "read", one, base, one.given[name], other.given[name])
-        for name in filter(other.values.__contains__, one.values):
-            if not _alike(one.values[name], other.values[name]):
-                line = one if name == "return" else last.get(one.frame)
+                return _apart("held" if base == name else "read", seen, base, seen.given[name], other.given[name])
+        for name in filter(other.values.__contains__, seen.values):
+            if not _alike(seen.values[name], other.values[name]):
+                line = seen if name == "return" else last.get(seen.frame)
                 if line is not None:
-                    return _apart("set", line, name, one.values[name], other.values[name])
-                if outside := line_outside(one, name):
-                    return _apart("held", one._replace(line=outside), name, one.values[name], other.values[name])
+                    return _apart("set", line, name, seen.values[name], other.values[name])
+                if outside := line_outside(seen, name):
+                    return _apart("held", seen._replace(line=outside), name, seen.values[name], other.values[name])
                 caller = f"{latest.file}:{latest.line}" if latest else ""  # which computes an argument
                 return Apart("set", caller, set_by(caller) or name) if caller else None
-        last[one.frame] = latest = one
+        last[seen.frame] = latest = seen
     return None
 
 
 def _padded(here: list[Seen], alone: list[Seen]) -> Apart | None:
     """Return the first variable with ids in place of the padding behind the row's own."""
     last: dict[int, Seen] = {}
-    for one, other in zip(here, alone, strict=False):
-        for name, value in one.values.items():
-            own = getattr(other.values.get(name), "value", other.values.get(name))
-            if isinstance(value, _Ids) and isinstance(own, torch.Tensor) and (value.value[own.numel() :] >= 0).any():
-                line = one if name == "return" else last.get(one.frame)
-                return _apart("padded", line, name, value.value, own) if line else None
-        last[one.frame] = one
+    for seen, other in zip(here, alone, strict=False):
+        for name, value in seen.values.items():
+            right = getattr(other.values.get(name), "value", other.values.get(name))
+            if (
+                isinstance(value, _Ids)
+                and isinstance(right, torch.Tensor)
+                and (value.value[right.numel() :] >= 0).any()
+            ):
+                line = seen if name == "return" else last.get(seen.frame)
+                return _apart("padded", line, name, value.value, right) if line else None
+        last[seen.frame] = seen
     return None
 
 
@@ -415,8 +419,8 @@ def _apart(
     kind: Literal["read", "held", "set", "padded"], seen: Seen, name: str, here: Any, alone: Any
 ) -> Apart | None:
     if kind == "held" and not name.startswith("self."):
-        owner, _, own = name.rpartition(".")
-        defined = definition(seen.file, f"self.{own}" if owner else own, owner)
+        owner, _, attribute = name.rpartition(".")
+        defined = definition(seen.file, f"self.{attribute}" if owner else attribute, owner)
         line = int(defined.rpartition(":")[2] or seen.line)
         return Apart(kind, f"{seen.file}:{line}", name, short_text(here), short_text(alone))
     if linecache.getline(seen.file, seen.line).lstrip().startswith(("for ", "while ")):
@@ -440,7 +444,7 @@ def _asked(seen: Seen, before: list[Seen]) -> Apart | None:
             keys = [
                 key for key in (ast.unparse(part.left) for part in looked) if kept and f"{kept[0]}[{key}]" in stored
             ]
-            line = next((one.line for one in before[::-1] if keys and _sets(one, seen, keys[0])), seen.line)
+            line = next((earlier.line for earlier in before[::-1] if keys and _sets(earlier, seen, keys[0])), seen.line)
             if not kept and (look_up := _look_up(node.test, seen, before)):
                 line, kept = look_up
             return Apart("asked" if kept else "way", f"{seen.file}:{line}", kept[0] if kept else "")
@@ -458,26 +462,26 @@ def _look_up(test: ast.expr, seen: Seen, before: list[Seen]) -> tuple[int, list[
     return None
 
 
-def _sets(one: Seen, other: Seen, name: str) -> bool:
+def _sets(line: Seen, other: Seen, name: str) -> bool:
     """Return True if a line of the same call as ``other`` sets this variable."""
-    text = linecache.getline(one.file, one.line).lstrip()
-    return one.frame == other.frame and text.startswith(f"{name} = ")
+    text = linecache.getline(line.file, line.line).lstrip()
+    return line.frame == other.frame and text.startswith(f"{name} = ")
 
 
-def _alike(one: Any, other: Any) -> bool:
+def _alike(left: Any, right: Any) -> bool:
     """Return True for equal values; of tensors, in the part that both have. Places are alike, and token ids."""
-    if isinstance(one, _Ids | _Placed) and type(one) is type(other):
+    if isinstance(left, _Ids | _Placed) and type(left) is type(right):
         return True
-    one, other = (value.value if isinstance(value, _Placed) else value for value in (one, other))
-    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
-        one, other = (value.reshape(value.shape[_leading(value) :]) for value in (one, other))
-        if one.ndim != other.ndim or one.dtype != other.dtype:
+    left, right = (value.value if isinstance(value, _Placed) else value for value in (left, right))
+    if isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor):
+        left, right = (value.reshape(value.shape[_leading(value) :]) for value in (left, right))
+        if left.ndim != right.ndim or left.dtype != right.dtype:
             return True  # of all requests
-        common = tuple(slice(0, min(sizes)) for sizes in zip(one.shape, other.shape, strict=True))
-        return torch.allclose(one[common].double(), other[common].double(), CLOSE, CLOSE, equal_nan=True)
-    if isinstance(one, float) and isinstance(other, float):
-        return math.isclose(one, other, rel_tol=CLOSE, abs_tol=CLOSE) or (math.isnan(one) and math.isnan(other))
-    return type(one) is not type(other) or bool(one == other)
+        common = tuple(slice(0, min(sizes)) for sizes in zip(left.shape, right.shape, strict=True))
+        return torch.allclose(left[common].double(), right[common].double(), CLOSE, CLOSE, equal_nan=True)
+    if isinstance(left, float) and isinstance(right, float):
+        return math.isclose(left, right, rel_tol=CLOSE, abs_tol=CLOSE) or (math.isnan(left) and math.isnan(right))
+    return type(left) is not type(right) or bool(left == right)
 
 
 def _leading(value: torch.Tensor) -> int:

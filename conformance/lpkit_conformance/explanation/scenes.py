@@ -69,7 +69,7 @@ class Culprit:
 
     Attributes:
         name: as the author writes it.
-        value, own: its value, and the value that makes the row right, as short texts; empty if they are long.
+        value, right: its value, and the value that makes the row right, as short texts; empty if they are long.
         holder: the request that it belongs to; empty if no other request's value is the same.
         common: True if it is one value for all requests.
         table: True if it is a list or an array for all requests.
@@ -85,7 +85,7 @@ class Culprit:
 
     name: str
     value: str
-    own: str
+    right: str
     holder: str
     common: bool
     how: How = ""
@@ -111,13 +111,13 @@ class Culprit:
         """Return what is wrong, with the proof; ``request``: the one whose row is wrong."""
         held = f"{self.holder}'s" if self.holder else "not its own"
         value = f"{self.value}, {held}" if self.value else held
-        key = "missing" if self.value == ABSENT else "left" if self.own == ABSENT else "held"
-        key = "shared" if self.value and self.value == self.own else key
+        key = "missing" if self.value == ABSENT else "left" if self.right == ABSENT else "held"
+        key = "shared" if self.value and self.value == self.right else key
         both = "both" if self.holder else "together"
         key = "raised" if self.how == "raised" else both if self.others else self.how or key
         value = held if key == "both" else value if self.value or key != "left" else "there"
-        own = f", {self.own}," if self.own else ""
-        texts = {"name": "` and `".join((self.name, *self.others)), "value": value, "own": own, "request": request}
+        instead = f", {self.right}," if self.right else ""
+        texts = {"name": "` and `".join((self.name, *self.others)), "value": value, "own": instead, "request": request}
         return advice.cause(key, "culprit").format(**texts)
 
 
@@ -159,9 +159,9 @@ class Scene:
         finally:
             logging.disable(level)
 
-    def source_of(self, found: Culprit) -> Culprit:
+    def source_of(self, culprit: Culprit) -> Culprit:
         """Return the state that ``found`` took a wrong value from, such as a list on the host, or a cache."""
-        source = self._read_at(found) or found
+        source = self._read_at(culprit) or culprit
         carried = self.carried()
         other = carried is not None and _base(carried) != _base(source)
         return carried if carried and other and (source.holder or source.opaque or carried.keyed) else source
@@ -202,17 +202,17 @@ class Scene:
         scenes = (replace(self, point=point, how="carried", tables=tables) for point in get_args(Point))
         return next(filter(None, (scene.search() for scene in scenes)), None)
 
-    def _read_at(self, found: Culprit) -> Culprit | None:
+    def _read_at(self, culprit: Culprit) -> Culprit | None:
         """Return the state that the line which last reported a change to ``found`` reads; None without any."""
         raw = style_of(self.subject.plugin.cls, self.subject.setup.host) == "raw"
-        if found.reported is None or found.others or not raw:
+        if culprit.reported is None or culprit.others or not raw:
             return None
-        other = replace(self, point=found.reported).search()
-        if other is None or f"{found.name}.".startswith((f"{_base(other)}.", f"{_base(other)}[")):
+        other = replace(self, point=culprit.reported).search()
+        if other is None or f"{culprit.name}.".startswith((f"{_base(other)}.", f"{_base(other)}[")):
             return None  # the same, or the object that holds it
-        if found.name.isidentifier() and other.name.endswith("]"):
+        if culprit.name.isidentifier() and other.name.endswith("]"):
             return None  # the function that has the variable
-        return replace(other, holder=found.holder if other.value == found.value else "")
+        return replace(other, holder=culprit.holder if other.value == culprit.value else "")
 
     def _below(self, path: Path) -> Culprit | None:
         keys: list[str] = []
@@ -227,8 +227,8 @@ class Scene:
             behind = replace(self, tables=[*self.tables, path[0]])._below(())
             if behind is not None:
                 return behind
-        own = path and path[-1] not in (CALLABLES + ENTRY, WRAPPED)
-        return self.culprit(path) if own else None
+        is_state = path and path[-1] not in (CALLABLES + ENTRY, WRAPPED)
+        return self.culprit(path) if is_state else None
 
     @functools.cached_property
     def _owners(self) -> list[Any]:
@@ -236,16 +236,16 @@ class Scene:
 
     def needed(self, path: Path) -> list[str]:
         """Return the fewest parts of the value at ``path`` that make the row right when they are set back."""
-        found: list[str] = []
+        unlike: list[str] = []
 
         def look(host: Host) -> None:
-            here, own = self._parts(host.driver.processor, path), self._own(host, path)
+            here, rights = self._parts(host.driver.processor, path), self._own(host, path)
             self._innermost = here.home
-            parts = {} if here.home is MISSING else {**here.places, **own.places}
+            parts = {} if here.home is MISSING else {**here.places, **rights.places}
             names = [name for name in parts if name not in self.tables]
-            found[:] = [name for name in names if not same(here.get(name), own.get(name))]
+            unlike[:] = [name for name in names if not same(here.get(name), rights.get(name))]
             # Of what is equal, a container may be shared, and change in the call itself.
-            found[:] = found or [name for name in names if path and isinstance(here.get(name), list | dict | set)]
+            unlike[:] = unlike or [name for name in names if path and isinstance(here.get(name), list | dict | set)]
 
         if self.point is not None:
             self._capture(path)
@@ -253,7 +253,7 @@ class Scene:
         if not path and self.point is None and self._right_with(path, []):
             return []  # the new instance that was made for comparison makes the row right: no part of the state does
         # What is private may hold objects that refer to the instance: it is tried last, and given up first.
-        keys = sorted(found, key=lambda key: not key.startswith("self._"))
+        keys = sorted(unlike, key=lambda key: not key.startswith("self._"))
         if len(keys) > MOST_PARTS:
             return []
         for key in reversed(keys):
@@ -270,7 +270,7 @@ class Scene:
     def culprit(self, path: Path) -> Culprit:
         """Describe the value at ``path``."""
         *outer, name = path
-        found, entries = list[Culprit](), list[int]()
+        culprits, entries = list[Culprit](), list[int]()
 
         def look(host: Host) -> None:
             wrong = self._parts(host.driver.processor, outer).get(name)
@@ -289,7 +289,7 @@ class Scene:
             texts = short_texts(wrong, right)
             tensor = isinstance(wrong, torch.Tensor) or (isinstance(wrong, np.ndarray) and wrong.ndim > 0)
             unwritten = ENTRY in name and not holder and self._is_first(host, path, wrong)
-            found.append(
+            culprits.append(
                 Culprit(shown, *texts, holder, common, self.how, table=table, unwritten=unwritten, tensor=tensor)
             )
 
@@ -314,8 +314,8 @@ class Scene:
             declared = ""  # the line that changes what the class or the module has
         line = str((keyed and writes.keyed) or declared or writes.line or "")
         keyed = keyed and (writes.keyed is not None or self._owner_of(path[0])[1])
-        unwritten = found[-1].unwritten and writes.first is None
-        return replace(found[-1], line=line, reported=writes.reported, keyed=keyed, unwritten=unwritten)
+        unwritten = culprits[-1].unwritten and writes.first is None
+        return replace(culprits[-1], line=line, reported=writes.reported, keyed=keyed, unwritten=unwritten)
 
     def _is_field(self, name: str) -> bool:
         """Return True for an entry whose key the author's file spells out, as of a dict of options."""
@@ -346,9 +346,9 @@ class Scene:
 
     def _right_with(self, path: Path, names: Sequence[str]) -> bool:
         def set_back(host: Host) -> None:
-            here, own = self._parts(host.driver.processor, path), self._own(host, path)
+            here, rights = self._parts(host.driver.processor, path), self._own(host, path)
             for name in names:
-                self._undo.append(here.put(name, own))
+                self._undo.append(here.put(name, rights))
 
         return self._row_right(set_back)
 
@@ -411,8 +411,8 @@ class Scene:
                     kept[:] = [self._parts(processor, path, host.driver.processor).copied()]
 
             with following(note):
-                own = self.own_instance(scene, host, None)
-            self._captured[path] = kept[0] if kept else self._parts(own, path, host.driver.processor).copied()
+                rights = self.own_instance(scene, host, None)
+            self._captured[path] = kept[0] if kept else self._parts(rights, path, host.driver.processor).copied()
 
         scene._row_right(look)
 
@@ -421,8 +421,8 @@ class Scene:
         for row, item in enumerate(seen.rows):
             if (everyone or item.request == self.mismatch.request) and not item.discarded:
                 expected = self.expected(host, seen, row)
-                one = slice(row, row + 1)
-                if expected is None or first_difference(seen.before[one], expected.unsqueeze(0), seen.after[one]):
+                only = slice(row, row + 1)
+                if expected is None or first_difference(seen.before[only], expected.unsqueeze(0), seen.after[only]):
                     return False
         return True
 
@@ -431,23 +431,23 @@ class Scene:
         if self.point is not None:
             return self._captured[tuple(path)].copied()
         with self.subject.as_imported():
-            own = self.own_instance(self, host, occupant)  # kept: its finalizers may close what is copied
-            return self._parts(own, path, host.driver.processor).copied()
+            instance = self.own_instance(self, host, occupant)  # kept: its finalizers may close what is copied
+            return self._parts(instance, path, host.driver.processor).copied()
 
     def _parts(self, processor: Any, path: Sequence[str], failing: Any = None) -> State:
         """Return parts of an instance; what is empty in it is divided as in the ``failing`` one."""
-        found = State.of(processor, self._owners)
-        filled = found if failing is None else State.of(failing, self._owners)
+        parts = State.of(processor, self._owners)
+        filled = parts if failing is None else State.of(failing, self._owners)
         position = self._place(processor)
-        for name, value in [(name, found.get(name)) for name in found.places]:
+        for name, value in [(name, parts.get(name)) for name in parts.places]:
             if self._position != ANYWHERE and self._by_position(
                 filled.get(name) if isinstance(value, dict) and not value else value
             ):
-                del found.places[name]
-                found.places[name + ENTRY] = value, position
+                del parts.places[name]
+                parts.places[name + ENTRY] = value, position
         for name in path:
-            found = state_of(name, found.get(name), position)
-        return found
+            parts = state_of(name, parts.get(name), position)
+        return parts
 
     def _by_position(self, value: Any) -> bool:
         """True if a value has an entry for each row or slot: those of other requests are theirs."""

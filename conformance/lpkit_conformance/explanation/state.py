@@ -97,16 +97,16 @@ class State:
     @classmethod
     def of(cls, processor: Any, shared: Sequence[Any]) -> State:
         """Return the parts of an instance, and the data of these modules and classes."""
-        found = cls()
-        found.add_attributes("self", processor)
+        state = cls()
+        state.add_attributes("self", processor)
         for owner in shared:
             for name, value in vars(owner).items():
                 kind = type(value)  # a package may have thousands of names
                 kept = not name.startswith("__") if kind in _KEEPING else kind is CACHED
                 if kept or (kind in _FUNCTIONS and defaults(value)):
                     shown = name if isinstance(owner, ModuleType) else f"{owner.__name__}.{name}"
-                    found.places[shown] = owner, name
-        return found
+                    state.places[shown] = owner, name
+        return state
 
     def get(self, name: str) -> Any:
         if name in self._copies or name not in self.places:
@@ -170,22 +170,22 @@ def _set(owner: Any, key: Any, value: Any) -> None:
 
 def state_of(path: str, value: Any, position: int) -> State:
     """Return the parts of a value; of lists and arrays only the entry at ``position``."""
-    found = State(value)
+    parts = State(value)
     if isinstance(value, dict):
-        found.places = {f"{path}[{key!r}]": (value, key) for key in value}
+        parts.places = {f"{path}[{key!r}]": (value, key) for key in value}
     elif isinstance(value, list | torch.Tensor | np.ndarray):
         if getattr(value, "ndim", 1) > 0 and 0 <= position < len(value):
-            found.places = {path + ENTRY: (value, position)}
+            parts.places = {path + ENTRY: (value, position)}
     elif isinstance(value, functools.partial):
         return state_of(path, value.func, position)
     elif isinstance(value, MethodType):
-        found.add_attributes("self", value.__self__)
+        parts.add_attributes("self", value.__self__)
     elif isinstance(value, FunctionType):
         cells = zip(value.__code__.co_freevars, value.__closure__ or (), strict=True)
-        found.places = {name: (cell, None) for name, cell in cells if name != "self"}
+        parts.places = {name: (cell, None) for name, cell in cells if name != "self"}
     elif (hasattr(value, "__dict__") or has_slots(value)) and not isinstance(value, Params):  # which never change
-        found.add_attributes("self" if callable(value) else path, value)
-    return found
+        parts.add_attributes("self" if callable(value) else path, value)
+    return parts
 
 
 def kind_of(owner: Any, key: str) -> str:
@@ -296,10 +296,10 @@ def parts_of(value: Any, path: Keys = ()) -> Parts:
             items = ((f".{name}", part) for name, part in attributes(value))
     if items is None:
         return {path: repr(value)}
-    found: Parts = {path: type(value)}
+    parts: Parts = {path: type(value)}
     for key, part in items:
-        found |= parts_of(part, (*path, key))
-    return found
+        parts |= parts_of(part, (*path, key))
+    return parts
 
 
 def is_authors_object(value: Any) -> bool:
@@ -307,18 +307,20 @@ def is_authors_object(value: Any) -> bool:
     return bool(file) and not isinstance(value, type) and is_authors(file)
 
 
-def same(one: Any, other: Any) -> bool:
-    one, other = content(one), content(other)
-    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
-        return one.shape == other.shape and bool(((one == other) | (one != one) & (other != other)).all())  # NaN, too
-    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
-        return bool(np.array_equal(one, other))
-    if type(one) is type(other) and isinstance(one, dict):
-        return one.keys() == other.keys() and all(same(value, other[key]) for key, value in one.items())
-    if type(one) is type(other) and isinstance(one, list | tuple):
-        return len(one) == len(other) and all(map(same, one, other))
+def same(left: Any, right: Any) -> bool:
+    left, right = content(left), content(right)
+    if isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor):
+        return left.shape == right.shape and bool(
+            ((left == right) | (left != left) & (right != right)).all()
+        )  # NaN, too
+    if isinstance(left, np.ndarray) and isinstance(right, np.ndarray):
+        return bool(np.array_equal(left, right))
+    if type(left) is type(right) and isinstance(left, dict):
+        return left.keys() == right.keys() and all(same(value, right[key]) for key, value in left.items())
+    if type(left) is type(right) and isinstance(left, list | tuple):
+        return len(left) == len(right) and all(map(same, left, right))
     try:
-        return one is other or bool(one == other)
+        return left is right or bool(left == right)
     except Exception:  # objects of the plugin may refuse to be compared
         return False
 
@@ -329,14 +331,14 @@ def size_of(value: Any) -> int:
     return len(value) if sized else 0
 
 
-def short_texts(one: Any, other: Any) -> tuple[str, str]:
+def short_texts(left: Any, right: Any) -> tuple[str, str]:
     """Return two different values as short texts; where these are equal, those of the first parts that differ."""
-    texts = short_text(one), short_text(other)
-    if texts[0] != texts[1] or type(one) is not type(other) or not isinstance(one, list | tuple):
+    texts = short_text(left), short_text(right)
+    if texts[0] != texts[1] or type(left) is not type(right) or not isinstance(left, list | tuple):
         return texts
-    if len(one) != len(other):
-        return f"{texts[0]} with {len(one)} entries", f"{texts[1]} with {len(other)} entries"
-    return next((short_texts(*pair) for pair in zip(one, other, strict=True) if not same(*pair)), texts)
+    if len(left) != len(right):
+        return f"{texts[0]} with {len(left)} entries", f"{texts[1]} with {len(right)} entries"
+    return next((short_texts(*pair) for pair in zip(left, right, strict=True) if not same(*pair)), texts)
 
 
 def short_text(value: Any) -> str:

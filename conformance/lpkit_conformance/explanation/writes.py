@@ -94,8 +94,8 @@ class Writes:
         for line in reversed(self._entered):
             if self._named.search(line.text):
                 for key in _keys(line.code.co_filename, line.number, self._attribute):
-                    own = [other for other in self._entered if other.code is line.code]
-                    made = [other for other in own if other.text.lstrip().startswith(f"{key} = ")]
+                    lines = [other for other in self._entered if other.code is line.code]
+                    made = [other for other in lines if other.text.lstrip().startswith(f"{key} = ")]
                     return (made or [line])[-1]
         return None
 
@@ -144,14 +144,14 @@ class Writes:
 
         The same for a line that only stores what its function is given.
         """
-        found: FrameType | None = frame
-        while found is not None and found.f_code in self._inherited:
-            caller = author_calling(found)
-            found = caller if caller and caller.f_code.co_name != found.f_code.co_name else None  # super() stays
-        found = found or frame
-        while _only_stores(found.f_code, found.f_lineno) and (caller := author_calling(found)):
-            found = caller
-        return Line(found.f_code, found.f_lineno)
+        blamed: FrameType | None = frame
+        while blamed is not None and blamed.f_code in self._inherited:
+            caller = author_calling(blamed)
+            blamed = caller if caller and caller.f_code.co_name != blamed.f_code.co_name else None  # super() stays
+        blamed = blamed or frame
+        while _only_stores(blamed.f_code, blamed.f_lineno) and (caller := author_calling(blamed)):
+            blamed = caller
+        return Line(blamed.f_code, blamed.f_lineno)
 
     def _enters(self, method: str, args: tuple[Any, ...]) -> bool:
         """True if a request comes to the position in this call, or leaves it, or if the value is looked up in it."""
@@ -181,9 +181,9 @@ class Writes:
 
         The class's own lines come first, and the last of these where only helpers of a base name the value.
         """
-        own = [line for line in self._entered if line.code not in self._inherited]
-        last = own[-1] if 0 < len(own) < len(self._entered) else None
-        return self._passed(own) or last or self._passed(self._entered) or self._uncalled() or self._passed_sources()
+        lines = [line for line in self._entered if line.code not in self._inherited]
+        last = lines[-1] if 0 < len(lines) < len(self._entered) else None
+        return self._passed(lines) or last or self._passed(self._entered) or self._uncalled() or self._passed_sources()
 
     def _uncalled(self) -> Line | None:
         """Return the branch around the last write, or around a call that led to it, which ran without it; or else the
