@@ -105,14 +105,20 @@ def in_a_byte(limits: torch.Tensor, row: int, limit: int) -> None:
     ("call", "cause"),
     [
         (lambda: in_a_byte(torch.zeros(2).to(torch.int8), 0, 150), "the number does not fit in the type of `limits`"),
-        (lambda: returns_late([5, 6], output_ids=[5, 6]), "`tokens` has 2 entries, and `step` is 2; the index is the"),
-        (lambda: one_too_many([5, 6], [5, 6]), "`tokens` has 2 entries, and `len(output_ids)` is 2; the index is the"),
+        (
+            lambda: returns_late([5, 6], output_ids=[5, 6]),
+            "`tokens` has 2 entries, and `step` is 2; the index equals the",
+        ),
+        (
+            lambda: one_too_many([5, 6], [5, 6]),
+            "`tokens` has 2 entries, and `len(output_ids)` is 2; the index equals the",
+        ),
         (
             lambda: far_beyond([5, 6]),
             "`tokens` has 2 entries, and `len(tokens) + 3` is 5; an index lies beyond the end",
         ),
         (lambda: at_the_end(torch.zeros(2, 8)), "8 is no token id"),
-        (lambda: lost_dimension(torch.zeros(2, 8)), "one value for each row meets the vocabulary"),
+        (lambda: lost_dimension(torch.zeros(2, 8)), "the line combines one value per row"),
         (lambda: two_vocabularies(torch.zeros(2, 8)), ""),
         (lambda: without_entry({1: 0.5}, 2), "`values` has no entry 2; the line looks up what is not there"),
         (lambda: too_many(torch.zeros(8), 9), "`k` is 9, more than the 8 entries of `row`; k must be at least 1"),
@@ -122,7 +128,7 @@ def in_a_byte(limits: torch.Tensor, row: int, limit: int) -> None:
             lambda: by_ranks(torch.zeros(2, 8), torch.full((2, 1), 10)),
             "the index is 9, and the size 8; k must be at least 1",
         ),
-        (lambda: counted(torch.zeros(8), 3, 8), "`token` holds 8; the index is the size"),
+        (lambda: counted(torch.zeros(8), 3, 8), "`token` holds 8; the index equals the size"),
         (lambda: by_float(torch.zeros(8), [0.5]), "`ids` is [0.5]; an index tensor must hold integers"),
         (lambda: by_float(torch.zeros(8), []), "`ids` is empty; an index tensor must hold integers"),
         (lambda: of_padding(torch.zeros(2, 8), torch.tensor([[5], [-1]])), "`ids` holds -1; -1 is not a token"),

@@ -116,7 +116,9 @@ class GivesByName(V1Base):
         return logits
 
 
-@defect("LP109", "a default is the third parameter", line="window: int = 4", cause="is given token ids for its logits")
+@defect(
+    "LP109", "a default is the third parameter", line="window: int = 4", cause="gets token ids where it expects logits"
+)
 class DefaultCounts(Simple):
     def make(self, amount: float, params: Any) -> Callable[..., torch.Tensor]:
         def rule(output_ids: list[int], logits: torch.Tensor, window: int = 4) -> torch.Tensor:

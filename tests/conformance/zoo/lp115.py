@@ -92,7 +92,7 @@ class BansAList(V1Base):
 
 
 @defect(
-    "LP115", "fills up its lists with 0", cause="`self.lists` is filled up", line="self.lists[row] = 0", advice="filled"
+    "LP115", "fills up its lists with 0", cause="`self.lists` is padded", line="self.lists[row] = 0", advice="filled"
 )
 class FillsUpWithZero(BansAList):
     pass

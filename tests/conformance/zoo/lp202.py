@@ -336,7 +336,12 @@ class KeepsDeclinedSlots(Boost):
             self.changed = False
 
 
-@defect("LP202", "takes all that stands in the token buffer for the request's", line=".gpu[slots]", cause="reads past")
+@defect(
+    "LP202",
+    "takes all that stands in the token buffer for the request's",
+    line=".gpu[slots]",
+    cause="past its length in `all_token_ids`",
+)
 class ReadsTheBuffer(Boost):
     def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
         slots = ctx.expanded_idx_mapping.long()
@@ -404,7 +409,7 @@ class TableByBatch(Bias):
     "LP202",
     "the table is made again only for a newcomer that uses the plugin",
     line="if batch_update and self.changes",
-    cause="leaves out what sets `self.table` back",
+    cause="skips what sets `self.table` back",
 )
 class TableForUsers(TableByBatch):
     def changes(self, update: BatchUpdate) -> bool:

@@ -83,7 +83,7 @@ class MovesOneOfTwo(ByHand):
     "LP204",
     "rows are packed again after additions and removals, but not after moves",
     line="if changed:",
-    cause="in step 2, when r1 goes from row 1 to row 0: `if changed` does not hold",
+    cause="r1 moves from row 1 to row 0, and nothing writes `self.packed`, because `if changed` does not hold",
 )
 class PackedOnChange(ByHand):
     packed: tuple[list[int], list[Any]] = ([], [])
@@ -105,7 +105,7 @@ class PackedOnChange(ByHand):
     "LP204",
     "drops the rows behind the batch before it moves them",
     line="del self.rows[row]",
-    cause="takes `self.rows[1]` away in step 2, and nothing stores it for row 0",
+    cause="removes `self.rows[1]` in step 2, and nothing stores it for row 0",
 )
 class TrimsBeforeItMoves(ByHand):
     def moves(self, update: BatchUpdate) -> None:
@@ -118,7 +118,7 @@ class TrimsBeforeItMoves(ByHand):
     "LP204",
     "a row's object is kept by both rows and filled again",
     line="self.rows[target] = self.rows[source]",
-    cause="rows 0 and 1 hold one object since line",
+    cause="rows 0 and 1 share it",
 )
 class MovesTheObject(ByHand):
     def place(self, row: int, state: Any) -> None:
@@ -174,7 +174,9 @@ class V2OneText(Boost):
         return logits - said * self.per_row(ctx).unsqueeze(1)
 
 
-@defect("LP204", "tensors made for arrivals only", line="if batch_update and", state="self.index", cause="out of step")
+@defect(
+    "LP204", "tensors made for arrivals only", line="if batch_update and", state="self.index", cause="do not belong to"
+)
 class BuiltForArrivals(V1Base):
     CASE = {"extra_args": {"bias": 1.5}}
 

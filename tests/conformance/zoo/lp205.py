@@ -63,7 +63,7 @@ class HeldView(AliasedSwap):
 @defect(
     "LP205",
     "takes a swap for a one-way move when the rows are next to each other",
-    cause="and nothing stores what was there for row",
+    cause="before what was there is stored for row",
 )
 class SwapOfNeighbours(ByHand):
     def swap(self, first: int, second: int) -> None:

@@ -144,7 +144,7 @@ class StartsAsTold(StartsInSlots):
     "forgets where its marker stood: the engine's list, set empty, would hide that",
     line="self.marks, batch_update",
     state="self.marks[0]",
-    cause="what had been made of its output is gone",
+    cause="what had been computed from its output is gone",
     advice="resume",
 )
 class ForgetsItsMark(V1Base):

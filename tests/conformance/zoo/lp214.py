@@ -120,7 +120,7 @@ class CountsInASignedByte(CountsTokens):
     DTYPE = torch.int8
 
 
-@defect("LP214", "a helper takes padding for token 0", line="clamp(min=0)", cause="makes ids of the padding")
+@defect("LP214", "a helper takes padding for token 0", line="clamp(min=0)", cause="turns the padding")
 class LowersPadding(Dense):
     history = "tokens"
     process = lpkit.LogitsProcessor.process

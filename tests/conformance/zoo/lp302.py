@@ -45,7 +45,7 @@ class Slices(V1Base):
         return logits
 
 
-@defect("LP302", "keeps its mapping for batches of equal size", line="self.mapping =", cause="in an earlier step")
+@defect("LP302", "keeps its mapping for batches of equal size", line="self.mapping =", cause="of an earlier step")
 class KeepsMapping(Boost):
     mapping: torch.Tensor | None = None
 
@@ -60,7 +60,7 @@ class KeepsMapping(Boost):
         return logits
 
 
-@defect("LP302", "a factor per slot, which is 0 for all others", cause="with 1 its row stays")
+@defect("LP302", "a factor per slot, which is 0 for all others", cause="with 1 the row stays")
 class ScalesByZero(Boost):
     def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
         return logits / self.per_row(ctx).unsqueeze(1)

@@ -19,7 +19,7 @@ from zoo.registry import defect
 @defect(
     "LP307",
     "masks everything but its token, and that token too, when the budget of 30 is spent",
-    cause="leaves this request none",
+    cause="masks every token for this request",
 )
 class LateSilence(Late):
     FIRST = 30
@@ -88,7 +88,9 @@ class ForbidsTies(Simple):
 
 
 @defect(
-    "LP307", "keeps the tokens of a list that may hold none of the vocabulary", cause="`kept` is empty: the row loses"
+    "LP307",
+    "keeps the tokens of a list that may hold none of the vocabulary",
+    cause="`kept` is empty: the rule masks every token",
 )
 class KeepsOfAnEmptyList(Simple):
     def make(self, amount: float, params: Any) -> Callable[..., torch.Tensor]:

@@ -17,7 +17,7 @@ from zoo.registry import defect, sound
     "LP310",
     "returns early if anything is masked",
     line="return logits if bool",
-    cause="answered otherwise",
+    cause="has another result",
     also=("LP112",),
 )
 class OffForMasks(Bias):

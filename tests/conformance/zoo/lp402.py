@@ -15,7 +15,7 @@ from zoo.registry import defect, sound
 @defect(
     "LP402",
     "claims to keep the argmax until a request is 20 tokens old",
-    cause="right after construction: it was told True, and goes on with that. Later the method returns False",
+    cause="right after construction, and was told True. Later the method returns False",
     fix="return False: the plugin changes the argmax",
 )
 class LateChange(Late):

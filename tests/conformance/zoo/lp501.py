@@ -25,7 +25,7 @@ class Seen:
         self.read = len(self.outputs)
 
 
-@defect("LP501", "looks at new tokens in update_state", line="self.read = len(", cause="stands there until `apply`")
+@defect("LP501", "looks at new tokens in update_state", line="self.read = len(", cause="may still be -1")
 class LooksAhead(History):
     def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
         weight = self.read(params)

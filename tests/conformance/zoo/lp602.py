@@ -24,7 +24,7 @@ from zoo.registry import defect
     "seeds the global generator, so its own results are reproducible",
     case={"extra_args": {"gseed": 5}},
     fix="torch.Generator",
-    cause="sets the generator",
+    cause="seeds the generator",
 )
 class SeedsTorch(V1Base):
     @classmethod

@@ -70,7 +70,7 @@ class ExactInCallsWithoutDrafts(ExactWithoutDrafts):
     "takes the place of a request in the batch for a row",
     fix="ctx.expanded_idx_mapping",
     line="in enumerate(ctx.idx_mapping_np",
-    cause="has an entry for each row",
+    cause="one per row",
 )
 class RequestsForRows(V2Base):
     KEY, LOW, HIGH = "banned", 0.0, 500.0
@@ -88,7 +88,7 @@ class RequestsForRows(V2Base):
     "LP804",
     "takes the place of a request in the batch for a row, and looks its state up by slot",
     line="in enumerate(ctx.idx_mapping_np",
-    cause="has an entry for each row",
+    cause="one per row",
     fix="ctx.expanded_idx_mapping",
 )
 class StatesForRows(V2Base):
@@ -138,7 +138,7 @@ class UnknownDrafts(V2History):
     "a value for each request and not for each row",
     fix="ctx.expanded_idx_mapping",
     line="ctx.idx_mapping.long()",
-    cause="has an entry for each row",
+    cause="one per row",
 )
 class ValuePerRequest(Boost):
     def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
@@ -198,7 +198,7 @@ class OneLength(Boost):
         return logits.scatter_add_(1, (3 + length % 12).long().unsqueeze(1), self.per_row(ctx).unsqueeze(1))
 
 
-@defect("LP804", "takes drafts from the history", line="all_token_ids.gpu[", state="last", cause="holds the drafts")
+@defect("LP804", "takes drafts from the history", line="all_token_ids.gpu[", state="last", cause="looks for the drafts")
 class StoredTokens(Boost):
     def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
         last = self.req_states.all_token_ids.gpu[ctx.expanded_idx_mapping.long(), ctx.pos.long()]

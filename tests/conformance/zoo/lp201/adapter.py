@@ -77,7 +77,7 @@ class Meter:
     "the callables of all requests note their tokens in one dict of their class",
     line="self.seen.update(",
     state="Meter.seen",
-    cause="takes something from one request to another",
+    cause="carries something from one request to another",
     also=("LP108",),
 )
 class NotesInTheClass(Simple):
@@ -96,7 +96,9 @@ class Weights:
         return self
 
 
-@defect("LP201", "all callables are bound to one object", advice="one-object", cause="`self.weights`: with a copy")
+@defect(
+    "LP201", "all callables are bound to one object", advice="one-object", cause="`self.weights`, so each of them sees"
+)
 class OneObject(AdapterBase):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -112,7 +114,7 @@ class OneObject(AdapterBase):
         return logits
 
 
-@defect("LP201", "amounts by token", line="self.lists.get(", state="self.lists", cause="`self.lists` takes something")
+@defect("LP201", "amounts by token", line="self.lists.get(", state="self.lists", cause="`self.lists` carries something")
 class ListsByToken(Simple):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)

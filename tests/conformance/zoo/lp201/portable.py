@@ -186,7 +186,7 @@ class KeepsByContent(Dense):
         return torch.where(logits < best - 9, logits - self.amount[rows].unsqueeze(1), logits)
 
 
-@defect("LP201", "another rule for a single row", line="if rows.n == 1", cause="the condition is answered otherwise")
+@defect("LP201", "another rule for a single row", line="if rows.n == 1", cause="the condition has another result")
 class QuickAlone(Dense):
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
         if rows.n == 1:
@@ -198,7 +198,7 @@ class QuickAlone(Dense):
     "LP201",
     "padding counts as token 0",
     line="clamp(min=0)",
-    cause="beside a longer row, the line makes ids of the padding",
+    cause="beside a longer row, the line turns the padding",
 )
 class PadsWithZero(Listed):
     def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:

@@ -87,7 +87,7 @@ class LargestForAll(Several):
     "LP201",
     "guides each row by the one above it",
     line="guided = ",
-    cause="changes with the logits of other rows",
+    cause="computes with the logits of other rows",
     fix="from its own logits",
 )
 class GuidesByAbove(Bias):
@@ -244,7 +244,9 @@ class SpreadOfAll(DenseMinP):
         return logits
 
 
-@defect("LP201", "rows keep one list, filled again for each", advice="one-object", cause="`self.both`: with a copy")
+@defect(
+    "LP201", "rows keep one list, filled again for each", advice="one-object", cause="`self.both`, so each of them sees"
+)
 class OneList(Bias):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)

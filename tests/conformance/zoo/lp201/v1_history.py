@@ -354,7 +354,7 @@ class Growing(V1Base):
     "LP201",
     "what the table holds is lost when it grows",
     line="self.amounts = self.grown(",
-    cause="makes `self.amounts` anew",
+    cause="replaces `self.amounts`",
 )
 class LostWhenItGrows(Growing):
     def grown(self, size: int) -> torch.Tensor:
