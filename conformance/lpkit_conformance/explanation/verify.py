@@ -19,6 +19,7 @@ from lpkit_conformance.explanation.culprit import find_culprit, find_raising
 from lpkit_conformance.explanation.hazards import SHORT, Hazard, fix_for, fix_for_exception, hazards, without
 from lpkit_conformance.explanation.missed_rows import deciding_line
 from lpkit_conformance.explanation.picture import record_frames
+from lpkit_conformance.explanation.repairs import find_repair
 from lpkit_conformance.explanation.reproduction import Reproduction
 from lpkit_conformance.explanation.row_values import first_apart
 from lpkit_conformance.explanation.steps import RequestRow, rows_of
@@ -56,12 +57,14 @@ def verify(
     rows = 0
     if subject.setup.program is not None:
         programs = [subject.setup.program]
+    played: list[Program] = []
     for program in programs:
         trouble, acted_alone, judged = _run(subject, program, solo, make_host)
         acted |= acted_alone
         rows += judged
         if trouble is not None:
-            raise Failed(explained(subject, program, trouble, make_host, hazard))
+            raise Failed(explained(subject, program, trouble, make_host, hazard, played=played))
+        played.append(program)
     if not acted:
         raise NeverActive
     return f"{rows} rows"
@@ -74,13 +77,15 @@ def explained(
     make_host: MakeHost = default_host,
     hazard: Hazard | None = None,
     solo: SoloRuns | None = None,
+    played: Sequence[Program] = (),
 ) -> Finding:
     """Return the finding for the first trouble of a program; ``hazard``: see :func:`verify`.
 
-    ``solo``: the rows that are expected.
+    ``solo``: the rows that are expected. ``played``: the programs that have passed.
     """
     outcome = partial(_outcome, subject, program, make_host, solo=solo)
     finding, small = _finding(subject, program, trouble, outcome, make_host)
+    finding = _repaired(finding, subject, (small, program, *played), make_host, solo or solo_runs(subject))
     return replace(finding, fix=finding.fix or _fix(subject, small, finding, trouble, hazard))
 
 
@@ -108,15 +113,20 @@ def survive(subject: Subject, program: Program) -> None:
 
 
 def _run(
-    subject: Subject, program: Program, solo: SoloRuns, make_host: MakeHost, only: str = ""
+    subject: Subject,
+    program: Program,
+    solo: SoloRuns,
+    make_host: MakeHost,
+    only: str = "",
+    during: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
 ) -> tuple[Trouble | None, bool, int]:
     """Return the first trouble, True if the plugin acts on one of the requests alone, and the rows compared.
 
-    ``only``: the request whose rows are compared, and no others.
+    ``only``: the request whose rows are compared, and no others. ``during``: holds while the program is played.
     """
     seen: list[Observation] = []
     try:
-        with subject.as_imported():  # so that a program alone fails as it does behind others
+        with subject.as_imported(), during():  # so that a program alone fails as it does behind others
             host = make_host(subject, program.max_num_seqs)
             seen.extend(host.run(program.ops))
         acted = solo.prepare(host.pool.requests)
@@ -210,6 +220,26 @@ def _evidence(subject: Subject, small: Program, trouble: Trouble, make_host: Mak
     where, scenario = {**finding.where, **prompts}, scenario_of(subject, small, make_host)
     finding = replace(finding, where=where, scenario=scenario, location=deciding_line(finding.location))
     return with_batch(finding, subject, frames, small.ops, arguments, differs, rows=rows)
+
+
+def _repaired(
+    finding: Finding, subject: Subject, programs: Sequence[Program], make_host: MakeHost, solo: SoloRuns
+) -> Finding:
+    """Return the finding with an edit of the author's code with which these programs pass, if one does."""
+    run = partial(_run, subject, programs[0], solo, make_host)
+
+    def right(edited: Callable[[], contextlib.AbstractContextManager[None]]) -> bool:
+        with contextlib.suppress(Exception):  # whatever edited code raises
+            return all(_run(subject, each, solo, make_host, during=edited)[0] is None for each in programs)
+        return False
+
+    repair = find_repair(run, right, finding.location)
+    if repair is None:
+        return finding
+    key = "edit" if repair.new else "without"
+    texts = (text(key, "repair").format(old=repair.old, new=repair.new) for text in (cause, fix))
+    causes, fixes = (("; ".join(filter(None, pair))) for pair in zip((finding.cause, finding.fix), texts, strict=True))
+    return replace(finding, cause=causes, fix=fixes, location=repair.line, vague=False)
 
 
 def _passes(case: Reproduction) -> bool:
