@@ -8,6 +8,7 @@ import copy
 import gc
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
@@ -16,11 +17,12 @@ from lpkit_conformance.instruments.author_lines import following, is_authors, sy
 MOST_TRIED = 400
 """Edits of a failure; a longer program has its later lines left out."""
 
-COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
-    ast.Lt: ast.LtE,
-    ast.LtE: ast.Lt,
-    ast.Gt: ast.GtE,
-    ast.GtE: ast.Gt,
+COMPARISONS: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
+    ast.Lt: (ast.LtE,),
+    ast.LtE: (ast.Lt,),
+    ast.Gt: (ast.GtE,),
+    ast.GtE: (ast.Gt,),
+    ast.Eq: (ast.GtE, ast.LtE),
 }
 
 ALIKE = (
@@ -41,45 +43,41 @@ ALIKE = (
 )
 """Attributes that are easily taken for each other."""
 
-COPIES = ("copy", "clone", "tolist")
 TESTED = ast.Name | ast.Attribute | ast.Subscript | ast.Call
 VALUES = ast.Name | ast.Attribute | ast.Subscript
 
 
 @dataclass(frozen=True)
 class Edit:
-    """Another node in place of one of a syntax tree.
+    """Something else in a field of a syntax tree.
 
     Attributes:
-        owner, field: of the tree, where the node stands; ``at``: its index if the field is a list.
-        node: the new one.
+        owner, field: of the tree.
+        value: the new node, or the new list of nodes.
         line: the number of the line.
         old, new: the texts of what changes; ``new`` is empty for a statement that goes.
     """
 
     owner: ast.AST
     field: str
-    at: int | None
-    node: ast.AST
+    value: ast.AST | list[Any]
     line: int
     old: str
     new: str
 
     @contextlib.contextmanager
     def made(self) -> Iterator[None]:
-        """Hold the new node in the tree."""
-        held: Any = getattr(self.owner, self.field)
-        if self.at is None:
-            setattr(self.owner, self.field, self.node)
-        else:
-            before, held[self.at] = held[self.at], self.node
+        """Hold the new value in the tree."""
+        held = getattr(self.owner, self.field)
+        setattr(self.owner, self.field, self.value)
         try:
             yield
         finally:
-            if self.at is None:
-                setattr(self.owner, self.field, held)
-            else:
-                held[self.at] = before
+            setattr(self.owner, self.field, held)
+
+
+Edited = Callable[[], contextlib.AbstractContextManager[None]]
+"""The context that holds edited code in place of the author's."""
 
 
 @dataclass(frozen=True)
@@ -96,13 +94,13 @@ class Repair:
     new: str
 
 
-def find_repair(run: Callable[[], object], right: Callable[[Callable[[], Any]], bool], blamed: str) -> Repair | None:
-    """Return the edit with which all is right; None without one.
+def find_repair(run: Callable[[], object], right: Callable[[Edited], int], blamed: str) -> Repair | None:
+    """Return the edit with which most programs pass; None if none mends the failing one.
 
     Args:
         run: plays the failing program; it may raise.
-        right: judges the failing programs with the code as the context that it is given holds it.
-        blamed: ``file:line``: of several such edits, one of this line is returned.
+        right: returns how many programs pass, in turn, while the context that it is given holds the edited code.
+        blamed: ``file:line``: of several edits that are as good, one of this line is returned.
     """
     ran: dict[str, dict[int, None]] = {}
 
@@ -112,22 +110,23 @@ def find_repair(run: Callable[[], object], right: Callable[[Callable[[], Any]], 
 
     with contextlib.suppress(Exception), following(note):
         run()
-    mending: list[Repair] = []
+    mending: list[tuple[int, bool, Repair]] = []
     for file in filter(is_authors, ran):
         tree = copy.deepcopy(syntax_of(file))
         functions = _functions(file)
         for edit in [*_edits(tree, ran[file])][:MOST_TRIED]:
             with contextlib.suppress(SyntaxError, ValueError), edit.made():
                 edited = _edited(tree, file, functions, edit.line)
-                if edited and right(lambda edited=edited: _with_code(edited)):  # type: ignore[misc]
-                    mending.append(Repair(f"{file}:{edit.line}", edit.old, edit.new))
-    return next((repair for repair in mending if repair.line == blamed), next(iter(mending), None))
+                if edited and (passed := right(partial(_with_code, edited))):
+                    place = f"{file}:{edit.line}"
+                    mending.append((passed, place == blamed, Repair(place, edit.old, edit.new)))
+    return max(mending, key=lambda item: item[:2])[2] if mending else None
 
 
 def _functions(file: str) -> list[FunctionType]:
     """Return the functions of a file that exist now, but for those that others have made."""
-    found = [item for item in gc.get_objects() if isinstance(item, FunctionType) and item.__code__.co_filename == file]
-    return [function for function in found if "<locals>" not in function.__qualname__]
+    existing = [item for item in gc.get_objects() if type(item) is FunctionType and item.__code__.co_filename == file]
+    return [function for function in existing if "<locals>" not in function.__qualname__]
 
 
 def _edited(
@@ -171,35 +170,30 @@ def _with_code(edited: list[tuple[FunctionType, CodeType]]) -> Iterator[None]:
 
 def _edits(tree: ast.Module, lines: dict[int, None]) -> Iterator[Edit]:
     """Yield edits of the lines, the narrowest kinds first; none in a ``while``, which might not end."""
-    statements = [*_statements(tree, lines, loop=False)]
+    bodies = [*_bodies(tree, loop=False)]
+    statements = [part for owner, field, _ in bodies for part in getattr(owner, field) if part.lineno in lines]
     for kinds in (_of_expression, _of_copies):
-        for statement, *_ in statements:
+        for statement in statements:
             for node, parent, field, at in _expressions(statement):
                 for new in kinds(node, parent, field):
                     ast.fix_missing_locations(ast.copy_location(new, node))
+                    held = getattr(parent, field)
+                    value = new if at is None else [*held[:at], new, *held[at + 1 :]]
                     text = ast.unparse(new).replace("__import__('copy')", "copy")
-                    yield Edit(parent, field, at, new, statement.lineno, ast.unparse(node), text)
-    for statement, *where in statements:
-        yield from _of_statement(statement, *where)
+                    yield Edit(parent, field, value, statement.lineno, ast.unparse(node), text)
+    for owner, field, loop in bodies:
+        yield from _of_statements(owner, field, loop, lines)
 
 
-def _statements(
-    node: ast.AST, lines: dict[int, None], loop: bool
-) -> Iterator[tuple[ast.stmt, ast.AST, str, int, bool]]:
-    """Yield the statements that ran, with where they stand, and True for those in a ``for``."""
-    for name, value in ast.iter_fields(node):
-        for at, part in enumerate(value if isinstance(value, list) else ()):
-            if isinstance(part, ast.While):
-                continue
-            if (
-                isinstance(part, ast.stmt)
-                and part.lineno in lines
-                and not isinstance(part, ast.FunctionDef | ast.ClassDef)
-            ):
-                yield part, node, name, at, loop
-            if isinstance(part, ast.stmt | ast.ExceptHandler):
-                inside = isinstance(part, ast.For) or (loop and not isinstance(part, ast.FunctionDef))
-                yield from _statements(part, lines, inside)
+def _bodies(node: ast.AST, loop: bool) -> Iterator[tuple[ast.AST, str, bool]]:
+    """Yield where lists of statements of functions stand, and True for those in a ``for``."""
+    for field, value in ast.iter_fields(node):
+        parts = value if isinstance(value, list) else ()
+        if parts and isinstance(parts[0], ast.stmt) and not isinstance(node, ast.Module | ast.ClassDef | ast.While):
+            yield node, field, loop
+        for part in parts:
+            if isinstance(part, ast.stmt | ast.ExceptHandler) and not isinstance(part, ast.While):
+                yield from _bodies(part, isinstance(part, ast.For) or (loop and not isinstance(part, ast.FunctionDef)))
 
 
 def _expressions(statement: ast.AST) -> Iterator[tuple[ast.expr, ast.AST, str, int | None]]:
@@ -214,8 +208,9 @@ def _expressions(statement: ast.AST) -> Iterator[tuple[ast.expr, ast.AST, str, i
 
 def _of_expression(node: ast.expr, parent: ast.AST, field: str) -> Iterator[ast.expr]:
     """Yield comparisons that let one more or one less through, other questions, and names of what is alike."""
-    if isinstance(node, ast.Compare) and len(node.ops) == 1 and (other := COMPARISONS.get(type(node.ops[0]))):
-        yield ast.Compare(node.left, [other()], node.comparators)
+    if isinstance(node, ast.Compare) and len(node.ops) == 1:
+        for other in COMPARISONS.get(type(node.ops[0]), ()):
+            yield ast.Compare(node.left, [other()], node.comparators)
     asked = isinstance(parent, ast.If | ast.IfExp) and field == "test"
     if isinstance(node, TESTED) and (asked or isinstance(parent, ast.BoolOp)):
         yield ast.Compare(node, [ast.IsNot()], [ast.Constant(None)])
@@ -223,9 +218,11 @@ def _of_expression(node: ast.expr, parent: ast.AST, field: str) -> Iterator[ast.
         yield ast.Compare(node.operand, [ast.Is()], [ast.Constant(None)])
     if isinstance(node, ast.Call) and ast.unparse(node.func) == "bool" and len(node.args) == 1:
         yield ast.Compare(node.args[0], [ast.IsNot()], [ast.Constant(None)])
-    if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or) and len(node.values) == 2:
-        first, default = node.values
-        yield ast.IfExp(ast.Compare(first, [ast.Is()], [ast.Constant(None)]), default, first)
+    if isinstance(node, ast.BoolOp) and len(node.values) == 2:
+        if isinstance(node.op, ast.Or):
+            first, default = node.values
+            yield ast.IfExp(ast.Compare(first, [ast.Is()], [ast.Constant(None)]), default, first)
+        yield from node.values
     if isinstance(node, ast.Attribute):
         pairs = [pair for pair in ALIKE if node.attr in pair]
         yield from (ast.Attribute(node.value, pair[pair[0] == node.attr], node.ctx) for pair in pairs)
@@ -237,12 +234,12 @@ def _of_expression(node: ast.expr, parent: ast.AST, field: str) -> Iterator[ast.
 
 
 def _of_copies(node: ast.expr, parent: ast.AST, field: str) -> Iterator[ast.expr]:
-    """Yield a copy in place of a value that is kept, and a value in place of its copy."""
+    """Yield a copy in place of a value that is kept, and a value in place of what is made of it."""
     kept = field in ("value", "args", "elts", "values") and not isinstance(parent, VALUES)
     if isinstance(node, VALUES) and isinstance(node.ctx, ast.Load) and kept:
         module = ast.Call(ast.Name("__import__", ast.Load()), [ast.Constant("copy")], [])
         yield ast.Call(ast.Attribute(module, "deepcopy", ast.Load()), [node], [])
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in COPIES:
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
         yield node.func.value
     if (
         isinstance(node, ast.Call)
@@ -250,19 +247,38 @@ def _of_copies(node: ast.expr, parent: ast.AST, field: str) -> Iterator[ast.expr
         and len(node.args) == 1
     ):
         yield node.args[0]
-    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice) and isinstance(node.ctx, ast.Load):
+    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
         yield node.value
 
 
-def _of_statement(statement: ast.stmt, owner: ast.AST, field: str, at: int, loop: bool) -> Iterator[Edit]:
-    """Yield an end of the round in place of an end of the loop, no early return, and no statement at all."""
-    old = ast.unparse(statement).partition("\n")[0]
-    number = statement.lineno
-    if loop and isinstance(statement, ast.Return | ast.Break):
-        yield Edit(owner, field, at, ast.copy_location(ast.Continue(), statement), number, old, "continue")
-    nothing = ast.copy_location(ast.Pass(), statement)
-    ends = isinstance(statement, ast.If) and isinstance(statement.body[0], ast.Return | ast.Continue | ast.Break)
-    stored = [*getattr(statement, "targets", ()), getattr(statement, "target", None)]
-    stores = isinstance(statement, ast.Assign | ast.AugAssign) and not any(isinstance(to, ast.Name) for to in stored)
-    if ends or stores or isinstance(statement, ast.Delete | ast.Expr):
-        yield Edit(owner, field, at, nothing, number, old, "")
+def _of_statements(owner: ast.AST, field: str, loop: bool, lines: dict[int, None]) -> Iterator[Edit]:
+    """Yield the end of a round in place of the end of the loop, another order, and one statement less."""
+    body: list[ast.stmt] = getattr(owner, field)
+    for at, statement in enumerate(body):
+        if statement.lineno not in lines:
+            continue
+        before, after = body[:at], body[at + 1 :]
+        old, number = _head(statement), statement.lineno
+        if loop and isinstance(statement, ast.Return | ast.Break):
+            end = ast.copy_location(ast.Continue(), statement)
+            yield Edit(owner, field, [*before, end, *after], number, old, "continue")
+        if after and not isinstance(statement, ast.Return):
+            texts = f"{old}` before `{_head(after[0])}", f"{_head(after[0])}` before `{old}"
+            yield Edit(owner, field, [*before, after[0], statement, *after[1:]], number, *texts)
+        if isinstance(statement, ast.If) and not statement.orelse and len(statement.body) > 1:
+            *rest, last = statement.body
+            less = ast.copy_location(ast.If(statement.test, rest, []), statement)
+            yield Edit(
+                owner, field, [*before, less, last, *after], last.lineno, f"{old} ... {_head(last)}", _head(last)
+            )
+        ends = isinstance(statement, ast.If) and isinstance(statement.body[0], ast.Return | ast.Continue | ast.Break)
+        targets = [*getattr(statement, "targets", ()), getattr(statement, "target", None)]
+        stores = isinstance(statement, ast.Assign | ast.AugAssign) and not any(
+            isinstance(to, ast.Name) for to in targets
+        )
+        if ends or stores or isinstance(statement, ast.Delete | ast.Expr):
+            yield Edit(owner, field, [*before, ast.copy_location(ast.Pass(), statement), *after], number, old, "")
+
+
+def _head(statement: ast.stmt) -> str:
+    return ast.unparse(statement).partition("\n")[0].rstrip(":")

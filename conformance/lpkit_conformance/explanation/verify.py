@@ -9,8 +9,8 @@ from dataclasses import asdict, replace
 from functools import partial
 from typing import Any
 
-from lpkit_conformance.expectation.compare import Mismatch, compare
-from lpkit_conformance.expectation.solo import SoloRuns, solo_runs
+from lpkit_conformance.expectation.compare import Mismatch, compare, unequal
+from lpkit_conformance.expectation.solo import SoloRuns, fresh_batch, solo_runs
 from lpkit_conformance.explanation import findings
 from lpkit_conformance.explanation.advice import cause, fix
 from lpkit_conformance.explanation.blame import blamed
@@ -19,7 +19,7 @@ from lpkit_conformance.explanation.culprit import find_culprit, find_raising
 from lpkit_conformance.explanation.hazards import SHORT, Hazard, fix_for, fix_for_exception, hazards, without
 from lpkit_conformance.explanation.missed_rows import deciding_line
 from lpkit_conformance.explanation.picture import record_frames
-from lpkit_conformance.explanation.repairs import find_repair
+from lpkit_conformance.explanation.repairs import Edited, find_repair
 from lpkit_conformance.explanation.reproduction import Reproduction
 from lpkit_conformance.explanation.row_values import first_apart
 from lpkit_conformance.explanation.steps import RequestRow, rows_of
@@ -57,14 +57,13 @@ def verify(
     rows = 0
     if subject.setup.program is not None:
         programs = [subject.setup.program]
-    played: list[Program] = []
+    programs = [*programs]
     for program in programs:
         trouble, acted_alone, judged = _run(subject, program, solo, make_host)
         acted |= acted_alone
         rows += judged
         if trouble is not None:
-            raise Failed(explained(subject, program, trouble, make_host, hazard, played=played))
-        played.append(program)
+            raise Failed(explained(subject, program, trouble, make_host, hazard, others=programs))
     if not acted:
         raise NeverActive
     return f"{rows} rows"
@@ -77,15 +76,18 @@ def explained(
     make_host: MakeHost = default_host,
     hazard: Hazard | None = None,
     solo: SoloRuns | None = None,
-    played: Sequence[Program] = (),
+    others: Sequence[Program] = (),
 ) -> Finding:
     """Return the finding for the first trouble of a program; ``hazard``: see :func:`verify`.
 
-    ``solo``: the rows that are expected. ``played``: the programs that have passed.
+    ``solo``: the rows that are expected. ``others``: further programs of the check.
     """
     outcome = partial(_outcome, subject, program, make_host, solo=solo)
     finding, small = _finding(subject, program, trouble, outcome, make_host)
-    finding = _repaired(finding, subject, (small, program, *played), make_host, solo or solo_runs(subject))
+    solo = solo or solo_runs(subject)
+    smallest = outcome(small.ops)
+    joins = _joining(subject, small, smallest, make_host, solo) if isinstance(smallest, Mismatch) else None
+    finding = _repaired(finding, subject, (small, program, *others), make_host, solo, joins)
     return replace(finding, fix=finding.fix or _fix(subject, small, finding, trouble, hazard))
 
 
@@ -222,16 +224,55 @@ def _evidence(subject: Subject, small: Program, trouble: Trouble, make_host: Mak
     return with_batch(finding, subject, frames, small.ops, arguments, differs, rows=rows)
 
 
+def _joining(
+    subject: Subject, program: Program, mismatch: Mismatch, make_host: MakeHost, solo: SoloRuns
+) -> Callable[[], bool]:
+    """Return a test: does a new instance, which gets the request with its outputs, serve the step as the solo run?
+
+    Code that is right has it so; an edit that only makes the batch as wrong as the solo run does not.
+    """
+    with subject.as_imported():
+        host = make_host(subject, program.max_num_seqs)
+        seen = next(seen for seen in host.run(program.ops) if seen.shows(mismatch.step, mismatch.request))
+    solo.prepare(host.pool.requests)
+    expected = solo.expected(mismatch.request, mismatch.position)
+    rows = slice(mismatch.row, mismatch.row + 1)
+    single = replace(seen, before=seen.before[rows], after=seen.after[rows], rows=seen.rows[rows])
+    actives = [host.pool.requests[mismatch.request]]
+
+    def joins() -> bool:
+        row = fresh_batch(subject, actives, single)[0]
+        return expected is not None and not bool(unequal(row, expected).any())
+
+    return joins
+
+
 def _repaired(
-    finding: Finding, subject: Subject, programs: Sequence[Program], make_host: MakeHost, solo: SoloRuns
+    finding: Finding,
+    subject: Subject,
+    programs: Sequence[Program],
+    make_host: MakeHost,
+    solo: SoloRuns,
+    joins: Callable[[], bool] | None,
 ) -> Finding:
-    """Return the finding with an edit of the author's code with which these programs pass, if one does."""
+    """Return the finding with an edit of the author's code with which these programs pass, if one does.
+
+    ``joins``: a further test of the edited code.
+    """
     run = partial(_run, subject, programs[0], solo, make_host)
 
-    def right(edited: Callable[[], contextlib.AbstractContextManager[None]]) -> bool:
+    def right(edited: Edited) -> int:
+        passed = 0
         with contextlib.suppress(Exception):  # whatever edited code raises
-            return all(_run(subject, each, solo, make_host, during=edited)[0] is None for each in programs)
-        return False
+            for program in programs:
+                if _run(subject, program, solo, make_host, during=edited)[0] is not None:
+                    break
+                if joins is not None and not passed:
+                    with subject.as_imported(), edited():
+                        if not joins():
+                            break
+                passed += 1
+        return passed
 
     repair = find_repair(run, right, finding.location)
     if repair is None:
