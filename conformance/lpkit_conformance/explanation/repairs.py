@@ -12,7 +12,14 @@ from functools import partial
 from types import CodeType, FrameType, FunctionType
 from typing import Any
 
-from lpkit_conformance.instruments.author_lines import following, is_authors, syntax_of
+from lpkit_conformance.instruments.author_lines import (
+    following,
+    is_authors,
+    only_looks,
+    parsed,
+    syntax_of,
+    value_of,
+)
 
 MOST_TRIED = 400
 """Edits of a failure; a longer program has its later lines left out."""
@@ -34,7 +41,6 @@ ALIKE = (
     ("output_len", "total_len"),
     ("any", "all"),
     ("amax", "amin"),
-    ("removed", "added"),
     ("float32", "float16"),
     ("int64", "int32"),
     ("int64", "uint8"),
@@ -43,8 +49,8 @@ ALIKE = (
 )
 """Attributes that are easily taken for each other."""
 
-TESTED = ast.Name | ast.Attribute | ast.Subscript | ast.Call
-VALUES = ast.Name | ast.Attribute | ast.Subscript
+COPIES = ("copy", "clone", "tolist")
+TESTED = ast.Name | ast.Attribute | ast.Subscript
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,9 @@ class Edit:
         value: the new node, or the new list of nodes.
         line: the number of the line.
         old, new: the texts of what changes; ``new`` is empty for a statement that goes.
+        asks: the text of a value that is asked for None in place of its truth; empty for other edits.
+        shifts: True for a comparison that lets one more or one less through.
+        whole: True for an edit of statements.
     """
 
     owner: ast.AST
@@ -64,6 +73,9 @@ class Edit:
     line: int
     old: str
     new: str
+    asks: str = ""
+    shifts: bool = False
+    whole: bool = False
 
     @contextlib.contextmanager
     def made(self) -> Iterator[None]:
@@ -82,7 +94,7 @@ Edited = Callable[[], contextlib.AbstractContextManager[None]]
 
 @dataclass(frozen=True)
 class Repair:
-    """An edit that makes a failing program right.
+    """An edit that makes failing programs right.
 
     Attributes:
         line: ``file:line``.
@@ -94,33 +106,55 @@ class Repair:
     new: str
 
 
-def find_repair(run: Callable[[], object], right: Callable[[Edited], int], blamed: str) -> Repair | None:
-    """Return the edit with which most programs pass; None if none mends the failing one.
+def find_repair(run: Callable[[], object], right: Callable[[Edited], bool], blamed: str, vague: bool) -> Repair | None:
+    """Return an edit that mends failing programs: one of the blamed line, or else one that no other line has.
 
     Args:
         run: plays the failing program; it may raise.
-        right: returns how many programs pass, in turn, while the context that it is given holds the edited code.
-        blamed: ``file:line``: of several edits that are as good, one of this line is returned.
+        right: judges the programs with the edited code.
+        blamed: ``file:line``.
+        vague: True if there is no evidence for the blamed line.
     """
     ran: dict[str, dict[int, None]] = {}
+    falsy: dict[tuple[str, int], set[str]] = {}
 
     def note(frame: FrameType, event: str, _: object) -> None:
         if event == "line":
-            ran.setdefault(frame.f_code.co_filename, {})[frame.f_lineno] = None
+            file, number = frame.f_code.co_filename, frame.f_lineno
+            ran.setdefault(file, {})[number] = None
+            falsy.setdefault((file, number), set()).update(_falsy(frame))
 
     with contextlib.suppress(Exception), following(note):
         run()
-    mending: list[tuple[int, bool, Repair]] = []
+    elsewhere: dict[str, list[Repair]] = {}
     for file in filter(is_authors, ran):
         tree = copy.deepcopy(syntax_of(file))
         functions = _functions(file)
         for edit in [*_edits(tree, ran[file])][:MOST_TRIED]:
+            line = f"{file}:{edit.line}"
+            if edit.asks and edit.asks not in falsy[file, edit.line]:
+                continue
+            if line != blamed and (edit.whole or (edit.shifts and not vague)):
+                continue
             with contextlib.suppress(SyntaxError, ValueError), edit.made():
                 edited = _edited(tree, file, functions, edit.line)
-                if edited and (passed := right(partial(_with_code, edited))):
-                    place = f"{file}:{edit.line}"
-                    mending.append((passed, place == blamed, Repair(place, edit.old, edit.new)))
-    return max(mending, key=lambda item: item[:2])[2] if mending else None
+                if edited and right(partial(_with_code, edited)):
+                    repair = Repair(line, edit.old, edit.new)
+                    if line == blamed:
+                        return repair
+                    elsewhere.setdefault(line, []).append(repair)
+    return next(iter(elsewhere.values()))[0] if len(elsewhere) == 1 else None
+
+
+def _falsy(frame: FrameType) -> Iterator[str]:
+    """Yield the texts of what the condition of a line asks that is false in it, without being None or False."""
+    with contextlib.suppress(SyntaxError):
+        for node in ast.walk(parsed(frame.f_code.co_filename, frame.f_lineno)):
+            if isinstance(node, TESTED) and only_looks(node, ("len", "bool")):
+                with contextlib.suppress(Exception):  # names that the line sets itself, or objects without a truth
+                    value = value_of(node, frame)
+                    if value is not None and not isinstance(value, bool) and not value:
+                        yield ast.unparse(node)
 
 
 def _functions(file: str) -> list[FunctionType]:
@@ -179,10 +213,18 @@ def _edits(tree: ast.Module, lines: dict[int, None]) -> Iterator[Edit]:
                     ast.fix_missing_locations(ast.copy_location(new, node))
                     held = getattr(parent, field)
                     value = new if at is None else [*held[:at], new, *held[at + 1 :]]
-                    text = ast.unparse(new).replace("__import__('copy')", "copy")
-                    yield Edit(parent, field, value, statement.lineno, ast.unparse(node), text)
+                    texts = ast.unparse(node), ast.unparse(new).replace("__import__('copy')", "copy")
+                    asks = "" if new in ast.walk(node) else _asked_for_none(new)
+                    shifts = isinstance(node, ast.Compare)
+                    yield Edit(parent, field, value, statement.lineno, *texts, asks=asks, shifts=shifts)
     for owner, field, loop in bodies:
         yield from _of_statements(owner, field, loop, lines)
+
+
+def _asked_for_none(node: ast.expr) -> str:
+    node = node.test if isinstance(node, ast.IfExp) else node
+    is_none = isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Is | ast.IsNot)
+    return ast.unparse(node.left) if is_none else ""  # type: ignore[attr-defined]
 
 
 def _bodies(node: ast.AST, loop: bool) -> Iterator[tuple[ast.AST, str, bool]]:
@@ -208,38 +250,36 @@ def _expressions(statement: ast.AST) -> Iterator[tuple[ast.expr, ast.AST, str, i
 
 def _of_expression(node: ast.expr, parent: ast.AST, field: str) -> Iterator[ast.expr]:
     """Yield comparisons that let one more or one less through, other questions, and names of what is alike."""
+    none: list[ast.expr] = [ast.Constant(None)]
     if isinstance(node, ast.Compare) and len(node.ops) == 1:
         for other in COMPARISONS.get(type(node.ops[0]), ()):
             yield ast.Compare(node.left, [other()], node.comparators)
     asked = isinstance(parent, ast.If | ast.IfExp) and field == "test"
     if isinstance(node, TESTED) and (asked or isinstance(parent, ast.BoolOp)):
-        yield ast.Compare(node, [ast.IsNot()], [ast.Constant(None)])
+        yield ast.Compare(node, [ast.IsNot()], none)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not) and isinstance(node.operand, TESTED):
-        yield ast.Compare(node.operand, [ast.Is()], [ast.Constant(None)])
+        yield ast.Compare(node.operand, [ast.Is()], none)
     if isinstance(node, ast.Call) and ast.unparse(node.func) == "bool" and len(node.args) == 1:
-        yield ast.Compare(node.args[0], [ast.IsNot()], [ast.Constant(None)])
-    if isinstance(node, ast.BoolOp) and len(node.values) == 2:
-        if isinstance(node.op, ast.Or):
-            first, default = node.values
-            yield ast.IfExp(ast.Compare(first, [ast.Is()], [ast.Constant(None)]), default, first)
+        yield ast.Compare(node.args[0], [ast.IsNot()], none)
+    if isinstance(node, ast.BoolOp) and len(node.values) == 2 and asked:
         yield from node.values
+    elif isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or) and isinstance(node.values[0], TESTED):
+        first, default = node.values[0], node.values[-1]
+        yield ast.IfExp(ast.Compare(first, [ast.Is()], none), default, first)
     if isinstance(node, ast.Attribute):
         pairs = [pair for pair in ALIKE if node.attr in pair]
         yield from (ast.Attribute(node.value, pair[pair[0] == node.attr], node.ctx) for pair in pairs)
-    whole = isinstance(node, ast.Constant) and type(node.value) is int
-    if whole and isinstance(parent, ast.BinOp | ast.Compare | ast.Slice | ast.Subscript | ast.Call | ast.UnaryOp):
-        yield from (ast.Constant(node.value + step) for step in (1, -1))  # type: ignore[attr-defined]
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub) and isinstance(node.right, ast.Constant):
         yield node.left
 
 
 def _of_copies(node: ast.expr, parent: ast.AST, field: str) -> Iterator[ast.expr]:
     """Yield a copy in place of a value that is kept, and a value in place of what is made of it."""
-    kept = field in ("value", "args", "elts", "values") and not isinstance(parent, VALUES)
-    if isinstance(node, VALUES) and isinstance(node.ctx, ast.Load) and kept:
+    kept = field in ("value", "args", "elts", "values") and not isinstance(parent, TESTED)
+    if isinstance(node, TESTED) and isinstance(node.ctx, ast.Load) and kept:
         module = ast.Call(ast.Name("__import__", ast.Load()), [ast.Constant("copy")], [])
         yield ast.Call(ast.Attribute(module, "deepcopy", ast.Load()), [node], [])
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in COPIES:
         yield node.func.value
     if (
         isinstance(node, ast.Call)
@@ -247,37 +287,25 @@ def _of_copies(node: ast.expr, parent: ast.AST, field: str) -> Iterator[ast.expr
         and len(node.args) == 1
     ):
         yield node.args[0]
-    if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Load):
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice) and isinstance(node.ctx, ast.Load):
         yield node.value
 
 
 def _of_statements(owner: ast.AST, field: str, loop: bool, lines: dict[int, None]) -> Iterator[Edit]:
-    """Yield the end of a round in place of the end of the loop, another order, and one statement less."""
+    """Yield the end of a round in place of the end of the loop, no condition, and no early return."""
     body: list[ast.stmt] = getattr(owner, field)
     for at, statement in enumerate(body):
-        if statement.lineno not in lines:
-            continue
         before, after = body[:at], body[at + 1 :]
         old, number = _head(statement), statement.lineno
+        edited: list[tuple[list[ast.stmt], str]] = []
         if loop and isinstance(statement, ast.Return | ast.Break):
-            end = ast.copy_location(ast.Continue(), statement)
-            yield Edit(owner, field, [*before, end, *after], number, old, "continue")
-        if after and not isinstance(statement, ast.Return):
-            texts = f"{old}` before `{_head(after[0])}", f"{_head(after[0])}` before `{old}"
-            yield Edit(owner, field, [*before, after[0], statement, *after[1:]], number, *texts)
-        if isinstance(statement, ast.If) and not statement.orelse and len(statement.body) > 1:
-            *rest, last = statement.body
-            less = ast.copy_location(ast.If(statement.test, rest, []), statement)
-            yield Edit(
-                owner, field, [*before, less, last, *after], last.lineno, f"{old} ... {_head(last)}", _head(last)
-            )
-        ends = isinstance(statement, ast.If) and isinstance(statement.body[0], ast.Return | ast.Continue | ast.Break)
-        targets = [*getattr(statement, "targets", ()), getattr(statement, "target", None)]
-        stores = isinstance(statement, ast.Assign | ast.AugAssign) and not any(
-            isinstance(to, ast.Name) for to in targets
-        )
-        if ends or stores or isinstance(statement, ast.Delete | ast.Expr):
-            yield Edit(owner, field, [*before, ast.copy_location(ast.Pass(), statement), *after], number, old, "")
+            edited.append(([ast.copy_location(ast.Continue(), statement)], "continue"))
+        if isinstance(statement, ast.If) and not statement.orelse:
+            ends = isinstance(statement.body[0], ast.Return | ast.Continue | ast.Break)
+            edited.append(([ast.copy_location(ast.Pass(), statement)], "") if ends else (statement.body, "if True"))
+        if number in lines:
+            for new, text in edited:
+                yield Edit(owner, field, [*before, *new, *after], number, old, text, whole=True)
 
 
 def _head(statement: ast.stmt) -> str:

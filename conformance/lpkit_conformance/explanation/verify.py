@@ -84,7 +84,7 @@ def explained(
     """
     outcome = partial(_outcome, subject, program, make_host, solo=solo)
     finding, small = _finding(subject, program, trouble, outcome, make_host)
-    solo = solo or solo_runs(subject)
+    solo = solo_runs(subject)  # of those who use the plugin, too: edited code must still serve them
     smallest = outcome(small.ops)
     joins = _joining(subject, small, smallest, make_host, solo) if isinstance(smallest, Mismatch) else None
     finding = _repaired(finding, subject, (small, program, *others), make_host, solo, joins)
@@ -261,20 +261,19 @@ def _repaired(
     """
     run = partial(_run, subject, programs[0], solo, make_host)
 
-    def right(edited: Edited) -> int:
-        passed = 0
+    def right(edited: Edited) -> bool:
         with contextlib.suppress(Exception):  # whatever edited code raises
-            for program in programs:
+            for number, program in enumerate(programs):
                 if _run(subject, program, solo, make_host, during=edited)[0] is not None:
-                    break
-                if joins is not None and not passed:
+                    return False
+                if joins is not None and not number:
                     with subject.as_imported(), edited():
                         if not joins():
-                            break
-                passed += 1
-        return passed
+                            return False
+            return True
+        return False
 
-    repair = find_repair(run, right, finding.location)
+    repair = find_repair(run, right, finding.location, finding.vague)
     if repair is None:
         return finding
     key = "edit" if repair.new else "without"
