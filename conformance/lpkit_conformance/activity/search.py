@@ -137,7 +137,7 @@ def streams(subject: Subject) -> Iterator[Case]:
     ids = tuple([token for token in numbers if 0 <= token < size] or subject.model.named(case))[:MOST_IDS]
     most = min(case.fields.get("max_tokens") or MAX_MODEL_LEN, MOST_GENERATED) - SOON
     runs = tuple(token for token in (*ids[:2], PLAIN) for _ in range(RUN))
-    yield from (found.case for found in (*_written_out(case), *_ended(case)))
+    yield from (candidate.case for candidate in (*_written_out(case), *_ended(case)))
     if raised := _raised(subject):
         yield replace(case, output_token_ids=raised)
     for outputs in (ids, runs):

@@ -170,8 +170,8 @@ class Session:
         for host in self.hosts:
             if blocks(self.cls, ran):
                 serve(self.subjects(host)[0])
-        if found := further([self.subjects(host) for host in self.hosts], ran):
-            case, lines = found
+        if added := further([self.subjects(host) for host in self.hosts], ran):
+            case, lines = added
             self.notes.append(f"case {case.text} was added: it reaches {lines}")
             self._requests = replace(self._requests, cases=(*self._requests.cases, case))
             self._served.clear()

@@ -90,17 +90,17 @@ def _listed(source: Source, path: str) -> list[str]:
 def _statements_in_order(function: ast.FunctionDef) -> Iterator[ast.AST]:
     """Like ``in_order``, but a loop before what is in it, and nothing of what a ``return`` in an ``if`` skips."""
     for statement in function.body:
-        yield from _one(statement)
+        yield from _in_one_statement(statement)
 
 
-def _one(node: ast.AST) -> Iterator[ast.AST]:
+def _in_one_statement(node: ast.AST) -> Iterator[ast.AST]:
     if isinstance(node, ast.For):
         yield node
         return
     if isinstance(node, ast.If):
         yield from in_order(node.test)
         for statement in [*node.body, *node.orelse]:
-            yield from _one(statement)
+            yield from _in_one_statement(statement)
         return
     yield from in_order(node)
 
