@@ -35,7 +35,7 @@ from lpkit_conformance.traces.patterns import RECORDED
 from lpkit_conformance.vllm_api.choose import STANDIN
 
 MOST_CASES = 3
-"""Taken from the arguments in a trace."""
+"""Most cases that are taken from the arguments in a trace."""
 
 REPEATED = ("seed", "cases", "select", "ignore", "device", "vocab_size", "max_num_seqs")
 """The parts of a plan that a report repeats."""

@@ -62,7 +62,7 @@ def lines(frame: FrameType, returned: dict[str, Any]) -> Values:
 
 @contextmanager
 def trail(noted: Callable[[FrameType, dict[str, Any]], Values | None] = texts) -> Iterator[list[Seen]]:
-    """Follow the author's lines; yield the list that gets the events, without those that ``noted`` has no values of."""
+    """Follow the author's lines; yield the list that gets the events; ``noted`` returns None to leave one out."""
     seen: list[Seen] = []
     frames: dict[FrameType, int] = {}
 

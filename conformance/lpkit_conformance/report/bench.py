@@ -117,7 +117,7 @@ def _launched(side: CandidateResult) -> str:
 
 
 def _target_results(target: TargetBench) -> Iterator[tuple[Point, CandidateResult]]:
-    """The target's results, without those of its alternatives, the smallest size first."""
+    """Yield the target's results, without its alternatives', the smallest size first."""
     for point in sorted(target.points, key=lambda point: point.logits_bytes):
         yield from ((point, side) for side in point.sides if side.kind == "target")
 

@@ -99,7 +99,7 @@ def further(served: Sequence[Sequence[Subject]], ran: Reached) -> tuple[Case, st
 
     Args:
         served: the plugin on each host, with each case.
-        ran: the lines that ran so far. Those that the case reaches are added.
+        ran: the lines that ran so far; gets the lines that the case reaches.
     """
     plugin = served[0][0].plugin
     if all(branch == UNCALLED for *_, branch in blocks(plugin.cls, ran)):

@@ -27,7 +27,7 @@ V2_CALLS = {
 
 
 def v1_order(source: Source) -> str:
-    """Of ``Sampler.forward``, the methods that it calls written in."""
+    """Return the stages of ``Sampler.forward`` in order; the methods that it calls are written in."""
     return _joined(_v1(source, "vllm/v1/sample/sampler.py", "forward", set()))
 
 
@@ -56,7 +56,7 @@ def _v1(source: Source, path: str, method: str, seen: set[str]) -> Iterator[str]
 
 
 def v2_order(source: Source) -> str:
-    """Of the V2 sampler's ``apply_sampling_params``; its list of processors is written in."""
+    """Return the stages of the V2 sampler's ``apply_sampling_params``; its list of processors is written in."""
     path = "vllm/v1/worker/gpu/sample/sampler.py"
     function = source.function(path, "apply_sampling_params", "Sampler")
     stages: list[str] = []

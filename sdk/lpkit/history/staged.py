@@ -30,8 +30,8 @@ class AdmittedRequest:
     output_ids: list[int]
 
 
-Own = Sequence[tuple[int, AdmittedRequest]]
-"""Rows, and the admitted requests in them."""
+AdmittedRows = Sequence[tuple[int, AdmittedRequest]]
+"""Admitted requests with their rows."""
 
 AHEAD = 16
 """Steps whose positions are made at once."""
@@ -47,7 +47,7 @@ class V1History:
     """Device copies of a processor's histories, one buffer row for each slot and one for nobody.
 
     In the usual step each output grows by one token, which only the reader stores. An output that does so is followed,
-    by iterators over the engine's list; those of other rows are looked at in each step.
+    by iterators over the engine's list; the outputs of other rows are looked at in each step.
 
     Args:
         slots: how many requests can hold a slot.
@@ -69,7 +69,7 @@ class V1History:
         self._outboxes: dict[int, Outbox] = {}  # by the number of rows
         self._sent = b""  # slots, as `_slots` has them
         self._shape = (0, 0, 0)  # rows, width and longest output of `_texts`
-        self._admitted: Own = ()
+        self._admitted: AdmittedRows = ()
         self._entries: list[AdmittedRequest | None] = []
         # By row, and perhaps for more rows.
         self._outputs: list[list[int]] = []  # followed
@@ -80,7 +80,7 @@ class V1History:
         self._last = np.zeros(0, dtype=np.int64)  # positions of the newest tokens when they were written down
         self._moves = np.zeros(0, dtype=np.int64)  # 1 for followed outputs
         self._looked: set[int] = set()  # rows of requests that are not followed
-        self._waiting: set[int] = set()  # those among them whose history has a placeholder
+        self._waiting: set[int] = set()  # rows of `_looked` whose history has a placeholder
         self._length = 0  # of all followed outputs together, in the last step
         # Since positions were written down: number of steps, and what each step sends.
         self._step = self._steps = 0
@@ -93,7 +93,7 @@ class V1History:
         """Forget a slot's history: its request left."""
         self._staged.discard(slot)
 
-    def texts(self, admitted: Own, rows: int) -> tuple[torch.Tensor, SlotHistories, set[int]]:
+    def texts(self, admitted: AdmittedRows, rows: int) -> tuple[torch.Tensor, SlotHistories, set[int]]:
         """Bring the histories up to date; the caller must store the rows' newest tokens before the next call.
 
         Args:
@@ -155,7 +155,7 @@ class V1History:
             self._last += self._step * self._moves
             self._step = 0
 
-    def _arrange(self, admitted: Own, rows: int) -> None:
+    def _arrange(self, admitted: AdmittedRows, rows: int) -> None:
         """Give the batch other requests, or other rows."""
         self._write_down()
         old, self._admitted = self._entries, admitted
@@ -287,7 +287,7 @@ class V1History:
 
 
 def _from(output: list[int], behind: int) -> Iterator[int]:
-    """Return an iterator over a list, also over what it gains, that is so many elements before its end."""
+    """Return an iterator that starts ``behind`` elements before the end of a list, and yields later elements, too."""
     elements: Any = iter(output)
     elements.__setstate__(len(output) - behind)
     return elements  # type: ignore[no-any-return]

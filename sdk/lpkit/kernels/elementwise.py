@@ -48,7 +48,7 @@ OPERATIONS = {
     "later": (lambda values: values[:, 1:], ""),
     "gather": (torch.gather, ""),
 }
-"""Of each operation what torch does, and its text in Triton."""
+"""Each operation in torch, and its text in Triton."""
 
 OF_LISTS = frozenset({"earlier", "gather", "later"})
 """Operations that choose among a row's values."""
@@ -66,7 +66,7 @@ _HISTORY = {
     "tokens": (torch.int64, _LIST, f"{_TOKEN}.to(tl.int64)"),
     "is_output": (torch.bool, _LIST, f"(place >= prompt) & ({_TOKEN} >= 0)"),
 }
-"""Type, shape and text of what a step reads of histories."""
+"""Type, shape and text of the parts of histories that a step reads."""
 
 
 def evaluate(form: Any, leaf: Callable[..., Any]) -> Any:

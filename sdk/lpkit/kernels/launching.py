@@ -1,4 +1,4 @@
-"""The one place that launches Triton kernels, and repeats a step's launches with other addresses.
+"""The only module that launches Triton kernels, and repeats a step's launches with other addresses.
 
 Half of the host's time of a launch is Triton's Python. A :class:`LaunchPlan` has what the driver needs, prepared once,
 and calls ``cuLaunchKernelEx``, which has been stable since CUDA 11.8; :func:`launch` does so for kernels that it knows.
@@ -29,7 +29,7 @@ class Launch(NamedTuple):
 
 
 class _Thread(threading.local):
-    """Of each thread: another one may launch between the writing of parameters and their launch."""
+    """State of each thread: another thread may launch between the writing of parameters and their launch."""
 
     def __init__(self) -> None:
         self.recording: list[Launch] | None = None
@@ -110,7 +110,7 @@ _special: dict[int, tuple[Any, tuple[bool, ...] | None]] = {}
 
 @contextmanager
 def by_triton() -> Iterator[None]:
-    """Let Triton launch everything, in all threads, for those who observe its functions."""
+    """Let Triton launch everything, in all threads, so that observers of its functions see it."""
     _observers.append(None)
     try:
         yield
@@ -133,7 +133,7 @@ def recorded() -> Iterator[list[Launch]]:
 
 
 def place() -> Callable[[], tuple[int, int]]:
-    """Return what tells the current device and stream. A plan is for one stream: its steps use the same memory."""
+    """Return a reader of the current device and stream. A plan is for one stream, as its steps share memory."""
     driver = _driver()
     return (lambda: (0, 0)) if driver is None else driver.place
 
@@ -281,7 +281,7 @@ class _CudaDriver:
         call = self._call
         for bound in bounds:
             error = call(*bound.given)
-            if error == _NO_CONTEXT:  # this thread has not used the GPU yet, except for memory that was at hand
+            if error == _NO_CONTEXT:  # this thread has not used the GPU yet, except for memory that torch had cached
                 torch.cuda.synchronize()
                 error = call(*bound.given)
             if error:

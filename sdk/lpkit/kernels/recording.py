@@ -34,7 +34,7 @@ class SlotRule(NamedTuple):
 
     Attributes:
         function: its name.
-        reads: number of the column, among those that the function takes, for each time that the step reads one.
+        reads: for each column that the step reads, its number among the function's columns.
         pairs: most pairs of a token and an output token in a row.
     """
 
@@ -230,7 +230,7 @@ class Recorder(StandIn):
 
     Attributes:
         made: name and arguments of each call that edits, in order.
-        derived: columns that are computed of others, each behind those that it is computed of.
+        derived: columns that are computed from other columns, each behind the columns that it needs.
     """
 
     dtype = torch.float32
@@ -360,7 +360,7 @@ def _column(value: OfSlots | None, dtype: torch.dtype) -> torch.Tensor | None:
 
 
 def memory_of(column: torch.Tensor | None) -> tuple[Any, ...]:
-    """Return what tells a column from others, while both exist."""
+    """Return a key that identifies a column while it exists."""
     if column is None:
         return ()
     return column.untyped_storage()._cdata, column.storage_offset(), column.shape, column.stride()

@@ -104,7 +104,7 @@ def _over_ids(
 
 def mask_ids_(logits: torch.Tensor, ids: torch.Tensor, entries: Entries | None = None) -> torch.Tensor:
     """See :func:`lpkit.kernels.mask_ids_`. A row with a NaN behind a remaining token is masked all the same.
-    ``entries``: the rows to edit, of which each has its own ids."""
+    ``entries``: the rows to edit; each has its own ids."""
     if ids.numel():
         slots, active, active_step, *_ = entries or by_row(logits)
         held = torch.empty(ids.shape, dtype=logits.dtype, device=logits.device)

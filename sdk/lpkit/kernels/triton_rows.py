@@ -58,7 +58,7 @@ def entry(slots, active, active_step, row):
 
 @triton.jit
 def ids_at(ids, start, across, k, vocab, BLOCK: tl.constexpr):
-    """Return (places among a row's ids, the ids, True for those of the vocabulary)."""
+    """Return (positions among a row's ids, the ids, True for ids within the vocabulary)."""
     place = start + tl.arange(0, BLOCK)
     token = tl.load(ids + place * across, mask=place < k, other=-1)
     return place, token, (token >= 0) & (token < vocab)
@@ -269,5 +269,5 @@ def per_row(values: torch.Tensor, entries: Entries, dtype: torch.dtype = torch.f
 
 
 def packed(ids: torch.Tensor) -> torch.Tensor:
-    """Return ids of which those of a row lie side by side."""
+    """Return the ids in memory in which a row's ids lie side by side."""
     return ids if ids.stride(1) == 1 else ids.contiguous()

@@ -368,7 +368,7 @@ def hold_tournament_(logits: torch.Tensor, *columns: torch.Tensor, entries: Entr
 
 
 def force_sequence_(logits: torch.Tensor, *columns: torch.Tensor, entries: Entries) -> torch.Tensor:
-    """Keep only the token that is due, by sequences and the places at which they stay."""
+    """Keep only the token that is due, by sequences and the position at which each stays."""
     return keep_ids_(logits, _over(_due, logits, entries, columns, block=AT_ONCE))
 
 

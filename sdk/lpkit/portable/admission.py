@@ -177,7 +177,7 @@ class Admission:
 
 @cache
 def _declared(params: type[Params]) -> tuple[frozenset[str] | None, dict[str, str], list[WordField]]:
-    """Return the keys of which a request needs one, if it needs any, the fields of token ids by key, and of words."""
+    """Return the keys, if a request must have one of them; the fields of token ids by key; and the fields of words."""
     keys, ids = params.keys(), params.token_id_fields()
     required = any(field.is_required() for field in params.model_fields.values())
     token_ids = {key: name for key, name in keys.items() if name in ids}

@@ -84,7 +84,7 @@ class BySlot:
         self._pairs: int | None = None
         self.reads_texts = self._all_used = False
         self._read: list[tuple[Any, str]] = []  # columns, and what of them the step depends on
-        self._when_recorded: list[Any] = []  # what that was when the step was recorded
+        self._when_recorded: list[Any] = []  # the values of ``_read`` when the step was recorded
         self._plans: dict[Any, LaunchPlan] = {}
         self._last_key: tuple[Any, ...] = ()
         self._last_plan: LaunchPlan | None = None
@@ -130,7 +130,7 @@ class BySlot:
         return [item if isinstance(item, bool) else memory_of(item) for item in values]
 
     def _forget(self) -> None:
-        """Drop all plans: memory that they read was laid out anew."""
+        """Drop all plans: memory that they read has moved."""
         self._plans.clear()
         self._last_key, self._last_plan, self._given = (), None, (None, None)
 

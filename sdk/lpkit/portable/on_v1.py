@@ -109,7 +109,7 @@ class V1Binding:
                 numbers = sent(torch.tensor(keep), self._device)
                 index, slots = index[numbers], slots[numbers]
             if texts.kind:
-                texts.held[places, texts.last] = texts.drafts  # rows of other requests have nobody's place
+                texts.held[places, texts.last] = texts.drafts  # rows of other requests have the slot of nobody
             history = History(texts._replace(kind=0), index, slots, self._declared == "tokens")
         whole = slots.shape[0] == logits.shape[0]  # both are in row order, so equal counts mean equal rows
         return Rows(index, slots, history, self._declared, self._admission.temperature, whole)

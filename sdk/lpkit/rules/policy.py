@@ -102,10 +102,10 @@ class Policy(_Part):
 
     @cached_property
     def operators(self) -> Mapping[str, tuple[DocumentStep, ...]]:
-        """The operator's own steps, by their place in the file.
+        """The operator's own steps, by the part of the file that holds them.
 
         Raises:
-            DocumentError: a step is wrong; the message begins with the place.
+            DocumentError: a step is wrong; the message begins with its position in the file.
         """
         named = {f"documents.{name}": steps for name, steps in self.documents.items()}
         parts = {"first": self.first, "last": self.last, **named}

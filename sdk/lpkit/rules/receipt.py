@@ -21,7 +21,7 @@ RECEIPT = "_receipt"
 """Key of a step's parameters with its request's receipt, and the number of the step in it."""
 
 Counts = dict[str, dict[str, list[int]]]
-"""By rule and by operator's step ("" for those of requests): requests that have it, and rows that it changed."""
+"""Requests that have a step, and rows that it changed; by rule and by operator's step ("" for requests' own steps)."""
 
 
 class Receipts:
