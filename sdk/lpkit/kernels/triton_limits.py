@@ -294,10 +294,9 @@ def _over(
     """Apply a rule to each part of each row, or to all of it ``at_once``; ``k``: its ids, or steps between seeds."""
     (rows, parts), sizes = grid_of(logits)
     values = (*values, *(entries.active,) * (COLUMNS - len(values)))  # what is not read
-    strides = (item.stride(0) for item in values)
-    given = (logits, entries.slots, entries.active, scratch, *values, entries.step, *strides)
+    args = (logits, entries.slots, entries.active, scratch, *values, entries.step, *(item.stride(0) for item in values))
     options |= {"RULE": rule, "KIND": kind, "KEPT": KEPT, "BLOCK": block}
-    launch(_over_row, (rows, 1 if at_once else parts), (*given, *sizes, k), **options, num_warps=warps)
+    launch(_over_row, (rows, 1 if at_once else parts), (*args, *sizes, k), **options, num_warps=warps)
     return logits
 
 
