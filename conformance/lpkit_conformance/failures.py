@@ -174,7 +174,7 @@ def _is_trace(text: str) -> bool:
 
 
 def _of_trace(path: Path, cases: Sequence[str]) -> Failure:
-    """Of the processor that the trace names, as the current folder's project has it."""
+    """Return the failure of the processor that the trace names, as the current folder's project has it."""
     trace = traces.load(path)
     target = trace.settings.get("watch", {}).get("processor")
     if not isinstance(target, str):

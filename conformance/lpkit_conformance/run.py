@@ -35,7 +35,7 @@ from lpkit_conformance.traces.patterns import RECORDED
 from lpkit_conformance.vllm_api.choose import STANDIN
 
 MOST_CASES = 3
-"""Taken from the arguments in a trace."""
+"""Most cases that are taken from the arguments in a trace."""
 
 REPEATED = ("seed", "cases", "select", "ignore", "device", "vocab_size", "max_num_seqs")
 """The parts of a plan that a report repeats."""
@@ -162,7 +162,7 @@ def run(
         plans = [with_trace(plan, options, options.trace) for plan in plans]
     results = []
     for (name, owning), plan in zip(jobs, plans, strict=True):
-        results.append(_one(name, owning, plan, options, progress_for(name), ahead))
+        results.append(_target_result(name, owning, plan, options, progress_for(name), ahead))
         ahead = None
     return Report(tuple(results))
 
@@ -290,7 +290,7 @@ def with_trace(plan: Plan, options: Options, path: Path) -> Plan:
     return replace(plan, hosts=(trace.runner,), select=select, alone=True, trace=(str(path.resolve()), RECORDED))
 
 
-def _one(
+def _target_result(
     name: str, project: Project, plan: Plan, options: Options, progress: Progress, ahead: Child | None
 ) -> TargetResult:
     spec, path = project.spec(name), project.import_path

@@ -109,7 +109,7 @@ def plugins(files: Iterable[str]) -> set[str]:
 
 
 def codes(files: Iterable[str]) -> set[str]:
-    """Return checks of which the class or specimens changed; all of a module if a function of it changed."""
+    """Return the checks whose class or specimens changed; all checks of a module if one of its functions changed."""
     defined = set()
     for file in files:
         if (ROOT / file).exists() and "/checks/" in file and file.endswith(".py"):
@@ -205,7 +205,7 @@ def main(arguments: list[str] | None = None) -> int:
     print(f"\nLeft out: {sum(left.values())} tests in {len(left)} files that the time was too short for")
     for file, count in sorted(left.items(), key=lambda pair: near.get(pair[0], 0))[:20]:
         print(f"  {count:4} {file}")
-    print("and all tests that no import leads to, as those that start `lpkit`. `make test` runs them.")
+    print("and all tests that no import leads to, such as tests that start `lpkit`. `make test` runs them.")
     stopped = status == pytest.ExitCode.INTERRUPTED and nearest.session.shouldstop == OVER
     return int(bool(nearest.session.testsfailed) if stopped else status)
 

@@ -70,7 +70,7 @@ def match_lengths(
     while step:
         start = start.add(ends.follow(start - step), alpha=-step)
         step //= 2
-    matched = torch.zeros_like(tokens).index_put_((ends.row, ends.position), (ends.place - start) * ends.known)
+    matched = torch.zeros_like(tokens).index_put_((ends.row, ends.position), (ends.place - start) * ends.inside)
     if since is None:
         return matched
     return matched.minimum(torch.arange(tokens.shape[1], device=tokens.device) - since.unsqueeze(1)).clamp_(min=0)
@@ -96,7 +96,7 @@ def completes_ngram(
         return few.completes_ngram(tokens, lengths, size, since)  # type: ignore[no-any-return]
     ends = _Ends(tokens, lengths)
     beginning = size.unsqueeze(1) - 1
-    follows = ends.follow(ends.place - beginning.view(-1).index_select(0, ends.row)) & ends.known
+    follows = ends.follow(ends.place - beginning.view(-1).index_select(0, ends.row)) & ends.inside
     stood = (beginning == 0).expand_as(tokens).index_put((ends.row, ends.position), follows)
     position = torch.arange(tokens.shape[1], device=tokens.device)
     return stood & (position < lengths.unsqueeze(1)) & (position - since.unsqueeze(1) >= beginning)
@@ -141,7 +141,7 @@ class _Ends:
     Attributes:
         row, position: int64 ``[m]``, positions at which a stretch can match. On a host, these follow a token equal to
             the history's last; elsewhere, all positions.
-        known: bool ``[m]``, True for positions inside the histories.
+        inside: bool ``[m]``, True for positions inside the histories.
         place: int64 ``[m]``, index of the hash that ends before each position.
     """
 
@@ -158,7 +158,7 @@ class _Ends:
         self._first = self.row * (width + 2)
         self.place = self._first + self.position + 1
         beyond = lengths.index_select(0, self.row) - self.position
-        self.known = beyond > 0
+        self.inside = beyond > 0
         self._distance = beyond.clamp_(min=0)
         self._to_end = powers.index_select(0, (self._distance - 1).clamp_(min=0))
         # Two stretches are equal if their hash differences are equal, once both are moved to the end.

@@ -74,7 +74,7 @@ def same(by_slot, general, context, rows, steady=False):
         expected = general.apply(logits.clone(), *context)
     python = {} if in_python else {"process": None, "edit": None}  # nothing of the author's runs
     if python:
-        assert by_slot._by_slot.recorded or not by_slot._admission.own.all.any()
+        assert by_slot._by_slot.recorded or not by_slot._admission.active.all.any()
     steadily[0] += steady
     with (
         mock.patch.multiple(cls, **python) if python else mock.patch.object(fused, "few_for", lambda _: few),

@@ -46,7 +46,7 @@ def refusals(subject: Subject) -> tuple[Refusal, ...]:
 
 
 def let_in(subject: Subject) -> Foreign:
-    """Return the ``extra_args`` of others that the plugin admits; none if a method raises for each of them."""
+    """Return other plugins' ``extra_args`` that the plugin admits; empty if a method raises for all of them."""
     refused = {id(refusal.args): refusal.error for refusal in refusals(subject)}
     admitted = tuple(args for args in FOREIGN_ARGS if id(args) not in refused)
     raises = all(isinstance(error, PluginError) for error in refused.values())
@@ -98,7 +98,7 @@ def _raised(subject: Subject, args: dict[str, Any] | None) -> PluginError | None
 
 
 def _served(subject: Subject, *asked: SamplingParams, steps: int = 0, resumed: bool = False) -> PluginError | None:
-    """Serve those of these requests that the plugin accepts; return its exception, if any.
+    """Serve the requests that the plugin accepts; return its exception, if any.
 
     ``resumed``: they leave, and come again with their output.
     """

@@ -57,7 +57,7 @@ class Found:
         case: the case.
         why: the finding that led to it.
         soon: number of edits in the first steps of its requests.
-        early: number of edits in those and some later steps.
+        early: number of edits in these and some later steps.
     """
 
     case: Case
@@ -137,7 +137,7 @@ def streams(subject: Subject) -> Iterator[Case]:
     ids = tuple([token for token in numbers if 0 <= token < size] or subject.model.named(case))[:MOST_IDS]
     most = min(case.fields.get("max_tokens") or MAX_MODEL_LEN, MOST_GENERATED) - SOON
     runs = tuple(token for token in (*ids[:2], PLAIN) for _ in range(RUN))
-    yield from (found.case for found in (*_written_out(case), *_ended(case)))
+    yield from (candidate.case for candidate in (*_written_out(case), *_ended(case)))
     if raised := _raised(subject):
         yield replace(case, output_token_ids=raised)
     for outputs in (ids, runs):
@@ -151,7 +151,7 @@ def streams(subject: Subject) -> Iterator[Case]:
 
 
 def _raised(subject: Subject) -> tuple[int, ...]:
-    """Return tokens that the plugin raises, each once those before it were generated: they may lead it on."""
+    """Return tokens that the plugin raises in turn: it may raise the next only after the last was generated."""
     tokens, before = list[int](), set[int]()
     with contextlib.suppress(PluginError, Blocked, StandinError):
         driver, request = (
@@ -172,7 +172,7 @@ def _raised(subject: Subject) -> tuple[int, ...]:
 
 
 def _traced(subject: Subject, path: str) -> Iterator[Found]:
-    """With the arguments of a server's requests: a trace that hides their values has their names and types."""
+    """Yield cases with the arguments of a server's requests; a trace that hides values has names and types."""
     watch = traces.load(path).settings.get("watch", {"arguments": {}})
     for arguments in dict.fromkeys(tuple(given.items()) for given in watch["arguments"].values()):
         types = [str(kind).strip("<>") for _, kind in arguments]
@@ -182,7 +182,7 @@ def _traced(subject: Subject, path: str) -> Iterator[Found]:
 
 
 def _written_out(case: Case) -> Iterator[Found]:
-    """With the lists of its arguments generated: phrases, markers and sequences are lists of token ids."""
+    """Yield cases whose output is a list of their arguments: phrases, markers and sequences are lists of token ids."""
     for name, value in (case.fields.get("extra_args") or {}).items():
         for ids in value if isinstance(value, list) and value and isinstance(value[0], list) else [value]:
             if isinstance(ids, list) and len(ids) > 1 and all(type(token) is int and token >= 0 for token in ids):

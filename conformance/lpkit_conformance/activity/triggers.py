@@ -19,7 +19,7 @@ LENGTH = 3
 
 MOST_ROWS = 1024
 MOST_ALIKE = 8
-"""Rows that may be unusual in the same way; if more are, tokens differ for this plugin in general."""
+"""Most rows with the same rare edit; an edit of more rows is ordinary for this plugin."""
 
 MOST_TRIGGERS = 4
 

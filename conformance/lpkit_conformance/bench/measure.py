@@ -162,7 +162,7 @@ def _first_call(
 
 
 class _DeviceMemory:
-    """Peak bytes of a GPU's allocator within the context, above those before; 0 on other devices."""
+    """Peak bytes of a GPU's allocator within the context, above the bytes in use before; 0 on other devices."""
 
     def __init__(self, device: torch.device) -> None:
         self._device, self.peak = device, 0

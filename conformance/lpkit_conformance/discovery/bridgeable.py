@@ -149,7 +149,7 @@ def _keys_of(module: ModuleType, name: str) -> tuple[str, ...]:
 
 
 def keys_read(tree: ast.Module, name: str) -> tuple[str, ...]:
-    """Return the constant keys that ``name`` and its helpers read from ``extra_args``, or else those of the module."""
+    """Return the constant keys that ``name`` and its helpers read from ``extra_args``, or else all of the module."""
     constants = {
         target.id: node.value.value
         for node in tree.body

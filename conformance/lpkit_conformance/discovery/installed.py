@@ -33,7 +33,7 @@ class DiscoveredPlugin:
     Attributes:
         target: its value, ``module:Class``.
         interface: the class's interface; ``"unknown"`` if the source does not show it or the class implements neither.
-        starts_v2: True if vLLM's V2 runner (the default since 0.31) starts with it; None if unknown.
+        starts_v2: True if vLLM's V2 runner starts with it; None if unknown.
         starts_v1: the same for the V1 runner.
         problem: the problem, or "".
         note: a remark, for example why the interface is unknown; or "".

@@ -115,16 +115,16 @@ class Deducer:
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
         self._scopes: dict[str, Scope | _Missing | Opaque] = {}
-        self._own = ""
+        self._package = ""
 
     def target(self, module: str, qualname: str, *, hooked: bool = False) -> Deduction:
         """Deduce for the class ``qualname`` of ``module``; ``hooked``: an import hook may know more modules."""
-        self._own = module.partition(".")[0]
+        self._package = module.partition(".")[0]
         if not qualname:
             return Deduction(problem=f"{module!r} names a module; write {module}:Class")
         entity = self._dotted(_Module(module), qualname.split("."))
         if isinstance(entity, _Missing):
-            if hooked and self._sources.find(self._own) is None:
+            if hooked and self._sources.find(self._package) is None:
                 return Deduction(unknown="an editable install behind an import hook")
             return Deduction(problem=entity.problem, importable=False)
         if isinstance(entity, Opaque):
@@ -276,7 +276,7 @@ class Deducer:
         if file is None:
             problem = f"there is no module {module!r}"
             # Another distribution's module may come from an import hook that this search does not know.
-            in_package = module.partition(".")[0] == self._own
+            in_package = module.partition(".")[0] == self._package
             return _Missing(problem) if in_package else Opaque(f"{problem} along sys.path")
         if module not in self._scopes:
             self._scopes[module] = self._read(module, file)

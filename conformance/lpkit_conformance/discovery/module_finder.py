@@ -43,19 +43,19 @@ class Sources:
             self._folders = tuple(Path(entry or ".") for entry in sys.path)
         else:
             self._folders = tuple(_with_pth(path))
-        self._found: dict[str, ModuleFile | None] = {}
+        self._files: dict[str, ModuleFile | None] = {}
         self._trees: dict[Path, ast.Module] = {}
 
     def find(self, module: str) -> ModuleFile | None:
         """Return the module's files, or None if there is no such module."""
-        if module not in self._found:
+        if module not in self._files:
             parent, _, name = module.rpartition(".")
             if parent:
                 package = self.find(parent)
-                self._found[module] = _find_in(package.folders, name) if package else None
+                self._files[module] = _find_in(package.folders, name) if package else None
             else:
-                self._found[module] = _find_in(self._folders, name) or self._editable(name)
-        return self._found[module]
+                self._files[module] = _find_in(self._folders, name) or self._editable(name)
+        return self._files[module]
 
     def parse(self, file: Path) -> ast.Module:
         """Return the syntax tree of a source file.

@@ -150,7 +150,7 @@ def _chosen(release: Release | None, lack: str, environment: Mapping[str, str], 
 
 
 def _on_v2(release: Release | None, value: str | None, lack: str, demands: Demands) -> Choice:
-    """With a feature that only V2 has."""
+    """Return the choice for a feature that only V2 has."""
     feature = "HiSparse" if demands.hisparse else demands.v2
     loads = not is_before(release, V2_PROCESSORS_SINCE)
     if demands.hisparse and value == "0":

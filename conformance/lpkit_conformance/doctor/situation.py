@@ -48,5 +48,5 @@ class Situation:
 
     @property
     def left_out(self) -> bool:
-        """True if V1 builds no custom processor because speculative decoding is on (since 0.11.1)."""
+        """True if V1 builds no custom processor because speculative decoding is on."""
         return self.runner == V1 and self.serving.drafts and not is_before(self.release, releases.DRAFTS_REFUSED_SINCE)

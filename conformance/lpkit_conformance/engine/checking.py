@@ -35,7 +35,7 @@ CHILD = "lpkit_conformance.engine.child"
 NEEDED = "--engine vllm needs a vLLM that works in this Python environment"
 
 STEP_SECONDS = 120.0
-"""For one step of an engine."""
+"""Time limit of an engine's step."""
 
 NO_DRAFTS = "does not yet support: speculative method"
 """vLLM's error when the runner does not support the requested speculative method."""
@@ -328,7 +328,7 @@ class _HostRun:
         try:
             self.runner_class = self._start_as_it_may(wanted)
         except EngineError as error:
-            # Whose fault is it? An engine without the plugin tells.
+            # An engine without the plugin shows whether the plugin is to blame.
             if isinstance(error, ProcessLost):
                 self._reopen()
             with self._step(LP901, ours=True):

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from lpkit_conformance.subject.subject import Subject
 
 LOOKED_UP = ("ngram", "ngram_gpu")
-"""Drafters without a model: those that a tiny engine has; V2 since 0.32."""
+"""Drafting methods without a model, which a tiny engine can run."""
 
 NGRAM = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 1, "prompt_lookup_max": 3}
 """Speculative decoding without a second model: drafts are looked up in what was written so far."""
@@ -44,7 +44,7 @@ def drafts(trace: Trace) -> bool:
 
 
 def words(trace: Trace, subjects: Sequence[Subject]) -> dict[str, DraftedTokens]:
-    """The recorded texts with permuted tokens: those that the plugin names stand for the first in the trace.
+    """The recorded texts with permuted tokens: tokens that the plugin names replace the first tokens of the trace.
 
     The drafts that are looked up in it are then the trace's. Empty if they were not looked up, if the trace has no
     prompts, or if the vocabulary is too small.

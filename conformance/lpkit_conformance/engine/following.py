@@ -10,7 +10,7 @@ from typing import Any
 from lpkit_conformance.vllm_api.runners import V2, Runner
 
 Texts = Mapping[str, Sequence[int]]
-"""By request id."""
+"""Tokens of each text, by request id."""
 
 
 def replay(runner: Runner) -> dict[str, Any]:

@@ -24,7 +24,7 @@ SEED = 9
 def input_batch(size: int, max_model_len: int, vocab_size: int, processors: Sequence[Any], **more: Any) -> Any:
     """vLLM's ``InputBatch`` of ``size`` rows on the host; ``more``: of its arguments, whatever a test needs."""
     cls = importlib.import_module("vllm.v1.worker.gpu_input_batch").InputBatch
-    if "kernel_block_sizes" in inspect.signature(cls).parameters:  # before 0.32
+    if "kernel_block_sizes" in inspect.signature(cls).parameters:  # of older releases
         more["kernel_block_sizes"] = [BLOCK]
     return cls(
         max_num_reqs=size,

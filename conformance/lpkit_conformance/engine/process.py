@@ -151,7 +151,7 @@ def _unpack(text: str) -> Any:
 
 
 def start(settings: EngineSettings, logits_processors: Sequence[str | type]) -> str:
-    """Start an engine in place of the one that runs in this process; its runner's class. Raises what it raises."""
+    """Start an engine in place of this process's engine. Return its runner's class, or raise the engine's error."""
     global _engine
     stop()
     _engine = TinyEngine(settings, logits_processors)

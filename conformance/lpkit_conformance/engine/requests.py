@@ -183,7 +183,7 @@ class _Maker:
 
 
 def arguments(case: Case | None, tokens: int, sampled: bool, n: int = 0) -> dict[str, Any]:
-    """Of ``SamplingParams``, for the ``n``-th request; without a case it does not use the plugin."""
+    """Return the fields of the ``n``-th request's ``SamplingParams``; without a case it does not use the plugin."""
     fields = copy.deepcopy(case.fields) if case else {}
     for name in ("n", "seed", "stop", "stop_token_ids", "logprobs", "prompt_logprobs"):
         fields.pop(name, None)

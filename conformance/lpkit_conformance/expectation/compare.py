@@ -1,4 +1,4 @@
-"""Compares the rows that came with those that were expected, beyond rounding."""
+"""Compares the actual rows with the expected rows, beyond rounding."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from lpkit_conformance.expectation.solo import SoloRuns
 from lpkit_conformance.subject.calls import Observation
 
 RELATIVE_TOLERANCE = 2e-5
-"""Of the largest finite input logit: reductions over one row and over many may round differently."""
+"""Share of the largest finite input logit: reductions over one row and over many may round differently."""
 
 MOST_TOKENS = 8
-"""Whose logits a finding shows."""
+"""Most tokens whose logits a finding shows."""
 
 LEAST_SHOWN = 1e-4
-"""Of the largest finite difference in a row; smaller ones are rounding."""
+"""Share of the largest finite difference in a row; smaller differences are rounding."""
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ def as_second_rank(device: str) -> Iterator[None]:
 
 
 def work(parent: Parent) -> None:
-    """In that process: send the choices of the second rank."""
+    """Send the choices of the second rank; runs in that rank's process."""
     import torch
 
     torch.set_num_threads(1)

@@ -27,13 +27,13 @@ OPS: tuple[Op, ...] = (
 """The steps of every rank."""
 
 RANKS = 2
-"""Of a tensor-parallel engine."""
+"""Number of ranks of the tensor-parallel engine."""
 
 Choice = tuple[int, str, int, str]
 """Step, request, the token that the rank chooses for it, and the fingerprint of the logits that it chose from."""
 
 OWN = ", own slots"
-"""Behind a host's name: the run in which a rank is shown the rows of its own slots only."""
+"""Suffix of a host's name for the run in which a rank gets only the rows of its own slots."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def parting(here: dict[str, list[Choice]], there: dict[str, list[Choice]]) -> Pa
 
 
 def _with_own(rank: dict[str, list[Choice]], host: str) -> list[Choice]:
-    """A rank's choices; those of its own slots among those of the whole batch."""
+    """Return a rank's choices for the whole batch, with the choices of its own slots in place of the shared ones."""
     shown = rank[host] if host.endswith(OWN) else []
     of_owner = {(step, request): (step, request, token, logits) for step, request, token, logits in shown}
     whole = rank[host.removesuffix(OWN)]

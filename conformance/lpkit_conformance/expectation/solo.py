@@ -35,7 +35,7 @@ class SoloRuns:
         self._current: dict[str, tuple[Arrive, Arrive | None]] = {}
 
     def prepare(self, actives: dict[str, ActiveRequest], reached: Mapping[Arrive, int] | None = None) -> bool:
-        """Run the requests of a program alone, up to the lengths they reached. True if the plugin acted on one.
+        """Run the requests of a program alone, up to the lengths they reached. True if the plugin acted on any.
 
         ``reached``: how many output tokens they get in programs to come, so that none is run twice; by how they
         arrive (:func:`~lpkit_conformance.hosts.requests.known_as`).

@@ -31,7 +31,7 @@ LOW = range(2, 10)
 """Tokens among them that plugins name in their code: the end, and other small ids."""
 
 NAMING = 4
-"""Of so many runs one has a drafter that only names tokens."""
+"""One run in this many has a drafter that only names tokens."""
 
 PROMPT = 6
 ABOVE = 12.0
@@ -195,7 +195,7 @@ class _Batch:
 
 @fact
 def speculating(subject: Subject) -> Subject | None:
-    """Return the plugin in an engine with drafts; the expected rows of its requests are those without.
+    """Return the plugin in an engine with drafts; the expected rows of its requests are the rows without drafts.
 
     None if its constructor raises: with ``ValueError`` it may refuse them, and anything else LP221 reports.
     """

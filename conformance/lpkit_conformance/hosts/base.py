@@ -18,7 +18,7 @@ from lpkit_conformance.subject.calls import Observation, calling, checked
 from lpkit_conformance.subject.subject import Subject
 
 Swaps = Iterable[tuple[int, int]]
-"""Pairs of rows that change places."""
+"""Pairs of rows that are swapped."""
 
 Watch = Callable[[str, tuple[Any, ...]], AbstractContextManager[None]]
 """Returns a context manager that surrounds a call of the plugin, from the method's name and its arguments."""
@@ -134,7 +134,7 @@ class Host(ABC):
         return play(ops, self.pool, self)
 
     def forward(self, drafts: int, accepted: int) -> Iterator[Observation]:
-        """Run a step in which requests bring that many drafts, of which so many are right."""
+        """Run a step in which each request brings ``drafts`` drafts, and the engine accepts ``accepted`` of them."""
         self._begin()
         return self._sample(drafts, accepted)
 
@@ -169,7 +169,7 @@ class Host(ABC):
         None if the batch cannot be replayed into a new instance.
 
         Args:
-            alter: returns the request that the instance gets in the place of each; None for none, on V2.
+            alter: returns the request that the instance gets instead of each; None, on V2: the instance gets none.
         """
         return None
 

@@ -26,7 +26,7 @@ def misleading(subject: Subject, number: int | None, right: int, otherwise: int)
 def verified(
     subject: Subject, seen: list[SeenRow], after: torch.Tensor, tokens: dict[str, list[int]]
 ) -> tuple[SeenRow, ...]:
-    """Return the rows without those behind a draft that the plugin has forbidden.
+    """Return the rows, except rows behind a draft that the plugin has forbidden.
 
     Args:
         tokens: by request, the intended tokens of its rows that are not discarded, one for each row. Where the plugin

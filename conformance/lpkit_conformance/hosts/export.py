@@ -115,9 +115,9 @@ class ExportDriver(Driver):
 
     def show(self, before: torch.Tensor, rows: Sequence[Shown]) -> torch.Tensor:
         """Run one step of an engine with these rows."""
-        return self.processed(before, self.known(rows)).clone()
+        return self.processed(before, self.rows_for(rows)).clone()
 
-    def known(self, rows: Sequence[Shown]) -> list[V1Row]:
+    def rows_for(self, rows: Sequence[Shown]) -> list[V1Row]:
         """Return last step's rows for the requests that continue, and new rows for the others."""
         before = list(self._rows)
         free = dict.fromkeys(before)
@@ -231,10 +231,10 @@ class ExportCandidate(ProcessorCandidate):
         ]
 
     def follow(self) -> None:
-        self._rows = self.driver.known(self._shown)
+        self._rows = self.driver.rows_for(self._shown)
 
     def rest(self) -> None:
-        self._rows = self.driver.known(self._shown)
+        self._rows = self.driver.rows_for(self._shown)
 
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         return self.driver.processed(logits, self._rows)

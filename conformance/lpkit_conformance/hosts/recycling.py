@@ -63,7 +63,7 @@ class Recycler:
         for (request, _), record in zip(finished, records, strict=True):
             request.output_token_ids = record.output_token_ids
             request.prompt_token_ids = record.prompt_token_ids
-        self._lists += _at(lists, lambda: [])  # noqa: PIE807 - list() takes none of those kept ready
+        self._lists += _at(lists, lambda: [])  # noqa: PIE807 - list() takes no list that Python keeps ready
         return records
 
     def renew(self, request: Request, keep_params: bool) -> None:

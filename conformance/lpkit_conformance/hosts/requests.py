@@ -100,7 +100,7 @@ class RequestPool(RequestSource):
         return [(a, b) for a, b in self.swaps if a != b and max(a, b) < len(self.running)]
 
     def keep_objects(self) -> None:
-        """From now on, finished requests' objects stay: no other gets their addresses."""
+        """Keep finished requests' objects from now on: no other object gets their addresses."""
         self._kept = []
 
     def settle(self) -> None:

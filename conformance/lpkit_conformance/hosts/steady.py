@@ -16,7 +16,7 @@ LIFETIME = 64
 """Steps that a request lives: a share of ``1 / LIFETIME`` leaves at each step, at least one request."""
 
 PROMPT_SHARE = 0.75
-"""Of a new request's context; the rest counts as output, as after a resume."""
+"""Share of a new request's context that is its prompt; the rest counts as output, as after a resume."""
 
 HEADROOM = 512
 """Tokens that a request may gain before the batch stops."""

@@ -1,4 +1,4 @@
-"""The author's source files and their lines: not those of lpkit, torch, vLLM or the standard library."""
+"""The author's source files and their lines, without lpkit, torch, vLLM and the standard library."""
 
 from __future__ import annotations
 

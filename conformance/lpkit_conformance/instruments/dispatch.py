@@ -30,7 +30,7 @@ def _itself(value: Any, *_: Any, **__: Any) -> Any:
 
 
 def _equal(first: Any, second: Any) -> bool:
-    """Of sizes, and of lists of sizes."""
+    """Compare two sizes, or two lists of sizes."""
     return list(first) == list(second) if isinstance(first, list | tuple) else first == second
 
 

@@ -110,11 +110,11 @@ def _has_nan(value: Any) -> bool:
 
 
 class NoteHolders(Watch):  # type: ignore[no-untyped-call]
-    """Looks for ids that the author's operations get or make, in which a row has a token and one of others.
+    """Looks for ids that the author's operations get or make, in which a row has a token and any of the others.
 
     Args:
         token, others: ids.
-        instead: the id that takes the place of the others there; None: they stay.
+        instead: the id that replaces the others there; None: they stay.
 
     Attributes:
         holder: the name of the tensor, or the line's text, ``file:line``, and how often the others are in the row, for
@@ -156,7 +156,7 @@ class NoteRepeats(Watch):  # type: ignore[no-untyped-call]
     Attributes:
         line: ``file:line`` of the author's first such operation; empty if there is none.
         token: the token id of the element.
-        values: those written to it.
+        values: the values written to it.
     """
 
     def __init__(self, vocab_size: int) -> None:

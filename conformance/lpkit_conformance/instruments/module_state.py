@@ -54,9 +54,9 @@ class ModuleState:
     def of(cls, plugin: Any) -> ModuleState:
         """The state before the first use of a class in this process that asked for it."""
         name = f"{getattr(plugin, '__module__', '')}.{getattr(plugin, '__qualname__', id(plugin))}"
-        kept = _known.get(name)
+        kept = _states.get(name)
         if kept is None or kept[0] is not plugin:
-            kept = _known[name] = plugin, cls(plugin)
+            kept = _states[name] = plugin, cls(plugin)
         return kept[1]
 
     def now(self) -> ModuleState:
@@ -84,7 +84,7 @@ class ModuleState:
                 if name not in names:
                     delattr(owner, name)
             for name, value in names.items():
-                if vars(owner).get(name, _known) is not value:
+                if vars(owner).get(name, _states) is not value:
                     setattr(owner, name, value)
         for cached in self._caches:
             cached.cache_clear()
@@ -96,7 +96,7 @@ class ModuleState:
                 (container.extend if isinstance(container, list | deque) else container.update)(contents)
 
 
-_known: dict[str, tuple[Any, ModuleState]] = {}
+_states: dict[str, tuple[Any, ModuleState]] = {}
 
 
 def _equal(first: Any, second: Any) -> bool:

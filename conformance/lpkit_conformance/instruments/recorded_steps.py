@@ -54,25 +54,25 @@ class _ArenaApart(Arena):
 @cache
 def functions() -> ModuleType:
     """The functions by slot; ``Entries`` are the slots of a batch's rows, and the column that says who is admitted."""
-    found = ModuleType("by_slot")
-    vars(found).update({name: partial(_launched, _Kernel(name)) for name in (*BY_SLOT, *steps(), CHOICE)})
+    module = ModuleType("by_slot")
+    vars(module).update({name: partial(_launched, _Kernel(name)) for name in (*BY_SLOT, *steps(), CHOICE)})
     for name in (OWN_EDIT, OWN_PROCESS):
-        vars(found)[name] = partial(_own, name)
-    vars(found).update(Entries=_Entries, suits=lambda logits: logits.dtype == torch.float32)
-    return found
+        vars(module)[name] = partial(_launched_step, name)
+    vars(module).update(Entries=_Entries, suits=lambda logits: logits.dtype == torch.float32)
+    return module
 
 
 class _Entries(NamedTuple):
     """See :class:`lpkit.kernels.triton_rows.Entries`."""
 
     slots: torch.Tensor
-    own: torch.Tensor
+    active: torch.Tensor
     step: int
     size: int
     texts: Any = None
 
 
-def _own(name: str, logits: torch.Tensor, step: OwnStep, *columns: Any, entries: _Entries) -> torch.Tensor:
+def _launched_step(name: str, logits: torch.Tensor, step: OwnStep, *columns: Any, entries: _Entries) -> torch.Tensor:
     return _launched(_Kernel(name, step.form), logits, *columns, entries=entries)
 
 
@@ -81,7 +81,7 @@ def _launched(kernel: _Kernel, logits: torch.Tensor, *columns: Any, entries: _En
     more = () if texts is None else texts[:5]
     options = {} if texts is None else {"width": texts.width, "outputs": texts.outputs, "kind": texts.kind}
     made = logits if kernel.__name__ != CHOICE else torch.empty(len(logits), dtype=torch.int64)
-    launch(kernel, (1,), (made, entries.slots, entries.own, *more, *columns), texts=len(more), **options)
+    launch(kernel, (1,), (made, entries.slots, entries.active, *more, *columns), texts=len(more), **options)
     return made
 
 
@@ -96,14 +96,14 @@ class _Kernel:
         return self._run
 
     def _run(
-        self, logits: torch.Tensor, slots: torch.Tensor, own: torch.Tensor, *given: Any, texts: int, **sizes: Any
+        self, logits: torch.Tensor, slots: torch.Tensor, active: torch.Tensor, *given: Any, texts: int, **sizes: Any
     ) -> None:
         slots = slots[: len(logits)].long()
-        index = own[slots].nonzero()[:, 0]
+        index = active[slots].nonzero()[:, 0]
         here, edited, columns = slots[index], logits[index], given[texts:]
         if self.__name__ == CHOICE:
             acts = _acting(_seen(SlotHistories(*given[:texts], **sizes), index, here), [item[here] for item in columns])
-            logits.fill_(len(own) - 1)[index[acts]] = here[acts]
+            logits.fill_(len(active) - 1)[index[acts]] = here[acts]
             return
         if self.__name__ in BY_SLOT:
             values = [column if column is None else column[here] for column in columns]
@@ -118,8 +118,8 @@ class _Kernel:
         step, kinds, sparse = steps()[self.__name__]
         values = []
         for column, (dtype, ndim) in zip(columns, kinds, strict=True):
-            found = column if dtype == torch.uint8 or not ndim else column[here]  # the first are shared
-            values.append(found if ndim == 2 else found.squeeze(1))
+            of_rows = column if dtype == torch.uint8 or not ndim else column[here]  # the first are shared
+            values.append(of_rows if ndim == 2 else of_rows.squeeze(1))
         step(SparseLogits(edited, every) if sparse else edited, rows, *values)
         logits[index] = edited
 

@@ -62,16 +62,16 @@ def lines(frame: FrameType, returned: dict[str, Any]) -> Values:
 
 @contextmanager
 def trail(noted: Callable[[FrameType, dict[str, Any]], Values | None] = texts) -> Iterator[list[Seen]]:
-    """Follow the author's lines; yield the list that gets the events, without those that ``noted`` has no values of."""
+    """Follow the author's lines; yield the list that gets the events; ``noted`` returns None to leave one out."""
     seen: list[Seen] = []
     frames: dict[FrameType, int] = {}
 
     def note(frame: FrameType, event: str, returned: Any) -> None:
         if event in ("line", "return") and len(seen) < MOST_SEEN:
-            found = noted(frame, {"return": returned} if event == "return" else {})
-            if found is not None:
+            values = noted(frame, {"return": returned} if event == "return" else {})
+            if values is not None:
                 number = frames.setdefault(frame, len(frames))
-                seen.append(Seen(number, frame.f_code.co_filename, frame.f_lineno, *found))
+                seen.append(Seen(number, frame.f_code.co_filename, frame.f_lineno, *values))
 
     with following(note):
         yield seen
@@ -84,18 +84,18 @@ def parting(here: list[Seen], there: list[Seen]) -> tuple[str, str]:
     class has its definition's line.
     """
     pairs = list(zip(here, there, strict=False))
-    parted = next((n for n, (one, other) in enumerate(pairs) if one[2:4] != other[2:4]), None)
+    parted = next((n for n, (ours, theirs) in enumerate(pairs) if ours[2:4] != theirs[2:4]), None)
     if parted is None:
         return "", ""
-    one, other = pairs[parted]
-    kept = [name for name in one.values if name.startswith("self.") and one.values[name] != other.values.get(name)]
+    ours, theirs = pairs[parted]
+    kept = [name for name in ours.values if name.startswith("self.") and ours.values[name] != theirs.values.get(name)]
     if parted == 0 and kept:
         word = re.compile(rf"{re.escape(kept[0])}\b")
         places = dict.fromkeys(f"{line.file}:{line.line}" for line in here if word.search(text_of(line)))
         return kept[0], next((place for place in places if word.match(changed_by(place))), [*places, ""][0])
-    ran_before = [pair for pair in pairs[:parted] if pair[0].frame == one.frame] or pairs[max(parted - 1, 0) : parted]
-    returned = "return" in one.values and one.line == other.line
-    line, others = (one, other) if returned or not ran_before else ran_before[-1]
+    ran_before = [pair for pair in pairs[:parted] if pair[0].frame == ours.frame] or pairs[max(parted - 1, 0) : parted]
+    returned = "return" in ours.values and ours.line == theirs.line
+    line, others = (ours, theirs) if returned or not ran_before else ran_before[-1]
     names = [name for name, value in line.given.items() if others.given.get(name) != value and name in text_of(line)]
     if names:
         return names[0], definition(line.file, names[0]) or f"{line.file}:{line.line}"
@@ -110,7 +110,7 @@ def text_of(line: Seen) -> str:
 def branching(here: list[Seen], there: list[Seen]) -> str:
     """Return ``file:line`` of the last line before two runs take different ways; empty if they take one."""
     ways = zip(here, here[1:], there[1:], strict=False)
-    return next((f"{last.file}:{last.line}" for last, one, other in ways if one[:3] != other[:3]), "")
+    return next((f"{last.file}:{last.line}" for last, ours, theirs in ways if ours[:3] != theirs[:3]), "")
 
 
 def set_by(place: str) -> str:
@@ -133,17 +133,17 @@ def definition(file: str, name: str, owner: str = "") -> str:
     """``file:line`` of what gives a name to a module, or to its class ``owner``; empty if it does not do so once."""
     tree = syntax_of(file)
     scopes = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef if "." in name else ast.Module)]
-    own = name.rpartition(".")[2]
+    bare_name = name.rpartition(".")[2]
     lines = [
         min([node.lineno, *(item.lineno for item in getattr(node, "decorator_list", ()))])
         for scope in scopes
         for node in scope.body
         if owner in ("", getattr(scope, "name", ""))
         and (
-            getattr(node, "name", "") == own
+            getattr(node, "name", "") == bare_name
             or (
                 isinstance(node, ast.Assign | ast.AnnAssign)
-                and any(isinstance(part, ast.Name) and part.id == own for part in ast.walk(node))
+                and any(isinstance(part, ast.Name) and part.id == bare_name for part in ast.walk(node))
             )
         )
     ]

@@ -18,7 +18,7 @@ from typing import Any, NoReturn, TextIO
 from lpkit_conformance.processes import pulse
 
 PATIENCE = 0.8
-"""Of the time limit, after which the stacks are written down."""
+"""Share of the time limit after which the stacks are written down."""
 
 ANSWER, END = "answer", "end"
 """The event that carries a job's answer, and the event that ends a job."""

@@ -111,7 +111,7 @@ _hearts: list[Heart] = []
 
 
 def start(heart: Heart) -> None:
-    """From now on :func:`beat` and :func:`call` of this process, and its imports, are this heart's."""
+    """Let :func:`beat` and :func:`call` of this process, and its imports, report to this heart from now on."""
     _hearts[:] = [heart]
     sys.meta_path.insert(0, heart)
 

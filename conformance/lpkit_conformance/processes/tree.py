@@ -20,7 +20,7 @@ ADOPT_ORPHANS = 36
 """Linux's PR_SET_CHILD_SUBREAPER."""
 
 END_SECONDS = 1.0
-"""For killed processes to go."""
+"""Time for killed processes to end."""
 
 
 def end(process: subprocess.Popen[bytes], folder: str) -> None:

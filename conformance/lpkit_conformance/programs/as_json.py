@@ -37,10 +37,10 @@ KINDS: dict[str, type[Op]] = {
 NAMES = {kind: name for name, kind in KINDS.items()}
 
 LEAST = {"count": 1, "prompt_len": 1, "drafts": 1}
-"""Of whole numbers; all others start at 0."""
+"""Least values of whole numbers; all others start at 0."""
 
 MOST = 10_000
-"""Of whole numbers: enough for anything, and no typing error runs for a day."""
+"""Greatest value of whole numbers: enough for anything, and no typing error runs for a day."""
 
 
 def op_to_json(op: Op) -> dict[str, Any]:

@@ -19,7 +19,7 @@ PLAIN: dict[type[Op], tuple[dict[str, Any], ...]] = {
     Resume: ({"new_list": False},),
     Speculate: ({},),
 }
-"""What an operation is without anything special, and without one special thing each."""
+"""Simpler settings to try for an operation: all defaults together, then each default alone."""
 
 
 def shrink(ops: list[Op], outcome: Any, fails: Callable[[Sequence[Op]], Any]) -> tuple[list[Op], Any]:

@@ -116,8 +116,8 @@ def _launched(side: CandidateResult) -> str:
     return count if side.launch_budget is None else f"{count} of {side.launch_budget}"
 
 
-def _own(target: TargetBench) -> Iterator[tuple[Point, CandidateResult]]:
-    """The target's results, without those of its alternatives, the smallest size first."""
+def _target_results(target: TargetBench) -> Iterator[tuple[Point, CandidateResult]]:
+    """Yield the target's results, without its alternatives', the smallest size first."""
     for point in sorted(target.points, key=lambda point: point.logits_bytes):
         yield from ((point, side) for side in point.sides if side.kind == "target")
 
@@ -125,7 +125,7 @@ def _own(target: TargetBench) -> Iterator[tuple[Point, CandidateResult]]:
 def _launches(target: TargetBench) -> Iterator[str]:
     """A line per host on which the target exceeds its launch budget, with the largest count."""
     most: dict[str, tuple[int, int, Point]] = {}
-    for point, side in _own(target):
+    for point, side in _target_results(target):
         count, granted = side.launches or 0, side.launch_budget
         if granted is not None and count > most.get(side.host, (granted,))[0]:
             most[side.host] = count, granted, point
@@ -138,7 +138,7 @@ def _launches(target: TargetBench) -> Iterator[str]:
 
 def _notes(target: TargetBench) -> Iterator[str]:
     yield from target.notes
-    if not any(side.acted for _, side in _own(target)):
+    if not any(side.acted for _, side in _target_results(target)):
         yield "With this case the processor changed no logit, so these are the costs of requests that do not use it."
     for point in target.points:
         for side in point.sides:

@@ -141,7 +141,7 @@ def _evidence(finding: Finding, check: CheckResult) -> Values:
 
 
 def _shown(finding: Finding) -> Values:
-    """Return the tokens of the request whose row differs; the last is the one that does."""
+    """Return the tokens of the request whose row differs, up to the token of the differing row."""
     tokens = [
         {"kind": "hue1", "shade": f"{step.stages[-1].moved ** 0.5:.2f}", "title": step.batch, "text": step.token}
         for step in finding.steps

@@ -35,7 +35,7 @@ text { fill: var(--ink); white-space: pre; }
 def picture(shown: Show) -> str:
     """Return the text of an SVG file with its own colours, for light and dark.
 
-    The token is the one whose distribution changed most, of those that are others without processors if there are any.
+    It draws the step whose distribution changed most, if possible a step whose token the processors changed.
 
     Raises:
         UsageError: no processor acted.

@@ -23,7 +23,7 @@ REASONING = "reasoning"
 MARKERS = ("start", "end", "natural_end")
 
 MOST_GENERATED = 320
-"""Of the output a request may bring; what the longest programs and traces need has to fit as well."""
+"""Most output tokens that a request may bring; the longest programs and traces have to fit as well."""
 
 VARIANTS = 4
 """Number of requests with different arguments that a case gives; equal requests would hide a swap."""

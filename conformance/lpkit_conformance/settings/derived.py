@@ -12,7 +12,7 @@ from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.vllm_api.tokenizer import WORDS
 
 TOKENS = ((5, 9, 11), (7, 12, 8), (13, 10, 14))
-"""For each parameter tokens of its own: a marker that starts something and ends it, too, does neither."""
+"""Tokens for each parameter, all different: a marker that both starts and ends something does neither."""
 
 REPEATED = (4, 5, 4, 5)
 """Tokens that requests repeat between the tokens of their arguments, for plugins that read their history."""
@@ -23,7 +23,7 @@ RANKS = 3
 MOST_CASES = 12
 
 GUESSES: tuple[Any, ...] = (1, 0.5, True, 2.5, [5], [5, 9], "a", {"5": 1.0})
-"""Values for an argument of which only the name is known."""
+"""Values to try for an argument that is known by name only."""
 
 MOST_GUESSED = 100
 
@@ -93,7 +93,7 @@ def _sparing(values: Mapping[str, list[Any]], needed: list[str]) -> Iterator[dic
 
 
 def _outputs(arguments: Mapping[str, Any]) -> tuple[int, ...]:
-    """Tokens to emit: those of each argument unchanged, and the repeated tokens after each."""
+    """Tokens to emit: each argument's tokens unchanged, and the repeated tokens after each."""
     usable = {token for tokens in TOKENS for token in tokens}
     lists = [value if isinstance(value, list) else [value] for value in arguments.values()]
     named = [value for value in lists if all(type(item) is int and item in usable for item in value)]
@@ -134,7 +134,7 @@ def _values(field: Mapping[str, Any], definitions: Mapping[str, Any], tokens: Se
 
 
 def _words(tokens: Sequence[int]) -> list[Any]:
-    """For each parameter another word first, as for tokens."""
+    """Return the words with another word first for each parameter, as with tokens."""
     first = [*map(list, TOKENS)].index(list(tokens))
     return [*WORDS[first:], *WORDS[:first]]
 

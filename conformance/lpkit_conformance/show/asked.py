@@ -60,7 +60,7 @@ def _shared_case(plugins: Sequence[Plugin], targets: Sequence[dict[str, Any]], l
     """Return one case for all processors: each project's first one, or what a class's parameters suggest.
 
     Args:
-        like: a case whose values replace theirs; empty if there is none.
+        like: a case whose values replace the projects' values, or empty.
     """
     cases_by_plugin = [
         [Case.parse(item["case"])] if item["case"] else derived_cases(plugin.cls, plugin.accepts)[:1]

@@ -27,7 +27,7 @@ from lpkit_conformance.show.playing import Part, Processor, Seen, ShownRequest, 
 from lpkit_conformance.vllm_api.runners import V1, Runner
 
 STAGES = "vLLM's stages"
-"""What vLLM does before, between and after the processors."""
+"""Name of the steps of vLLM before, between and after the processors."""
 
 _state: dict[str, Iterator[dict[str, Any]]] = {}
 
@@ -69,7 +69,7 @@ class _Played:
         extra: dict[str, Any] = {"model": path} if path else {}
         if (markers := self._model.thinking) is not None:
             extra["reasoning_config"] = reasoning_config({"start": markers.start, "end": markers.end})
-        # The tiny model's rows are a multiple of 128 tokens wide; those that the toy lacks are impossible.
+        # The tiny model's rows are a multiple of 128 tokens wide; tokens that the toy lacks are impossible.
         width = self._model.vocab_size if path else -(-self._model.vocab_size // 128) * 128
         mode = "processed_logits"
         settings = EngineSettings(runner, 1, shown.room, width, logprobs_mode=mode, extra=extra, exact=True)

@@ -196,7 +196,7 @@ class Transformer:
         self.vocab_size = int(config.vocab_size)
         ends = getattr(self._model.generation_config, "eos_token_id", None)
         self.eos = frozenset(ends if isinstance(ends, list) else [ends] if ends is not None else ())
-        self._known: dict[tuple[int, ...], torch.Tensor] = {}
+        self._cached: dict[tuple[int, ...], torch.Tensor] = {}
 
     def encode(self, text: str) -> list[int]:
         return list(self.tokenizer.encode(text))
@@ -206,12 +206,12 @@ class Transformer:
 
     def logits(self, tokens: Sequence[int]) -> torch.Tensor:
         key = tuple(tokens)
-        if key not in self._known:
-            if len(self._known) >= CACHED:
-                self._known.clear()
+        if key not in self._cached:
+            if len(self._cached) >= CACHED:
+                self._cached.clear()
             with torch.inference_mode():
-                self._known[key] = self._model(torch.tensor([key])).logits[0, -1].float()
-        return self._known[key]
+                self._cached[key] = self._model(torch.tensor([key])).logits[0, -1].float()
+        return self._cached[key]
 
 
 def load(path: str) -> LanguageModel:

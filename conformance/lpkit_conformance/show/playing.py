@@ -19,7 +19,7 @@ from lpkit_conformance.show.model import LanguageModel
 from lpkit_conformance.subject.calls import calling, checked
 
 SHOWN = 8
-"""Most likely tokens of a step that are shown: those of the model, and those of the final distribution."""
+"""Number of the most likely tokens of a step that are shown, of the model and of the final distribution."""
 
 SAMPLING = "the request is greedy, and the processor belongs to the sampling stage"
 DECLINED = "it declined the request at admission"
@@ -34,7 +34,7 @@ class Processor(NamedTuple):
     Attributes:
         name: for people.
         make: its class.
-        edit: returns the parameters that it gets, from those of the request.
+        edit: returns the parameters that it gets, from the request's parameters.
         note: why it gets no request; empty if it gets the request.
     """
 
@@ -157,7 +157,7 @@ class ShownRequest(NamedTuple):
 
     @property
     def room(self) -> int:
-        """Tokens that an engine for it holds."""
+        """Tokens that an engine must hold for this request."""
         return len(self.prompt) + self.most_steps + 1
 
 
@@ -212,7 +212,7 @@ class Lockstep:
             self.plain.append(alone.step()[0])
         every = range(len(shown.processors))
         self._full, self._plain = Playing(shown, every), Playing(shown, ())
-        # Without the only processor there is none: that run is there already.
+        # Without the only processor, the run is `_plain`.
         others = every if len(every) > 1 else ()
         self._without = [Playing(shown, (n for n in every if n != left_out)) for left_out in others]
 

@@ -20,8 +20,8 @@ class ProcessorReceipt:
 
     Attributes:
         acted: number of steps at which it moved probability.
-        moved: probability that it moved at such a step, on average.
-        first, last: numbers of the first and the last such step, from 1; None if there is none.
+        moved: probability that it moved at these steps, on average.
+        first, last: numbers of the first and the last of these steps, from 1; None without any.
         banned: tokens that it made impossible, summed over the steps.
         chose: numbers of the steps at which another token would have been chosen without it.
         emptied: numbers of the steps at which it left no token.
@@ -66,7 +66,7 @@ class Compared:
     Attributes:
         value: ``parameter=value``, or the processor.
         reply: its tokens.
-        parted: number of the first step, from 1, whose token is not that of the first reply; None if there is none.
+        parted: number of the first step, from 1, whose token differs from the first reply; None if all are equal.
         problem: why the reply ended early, or empty.
     """
 

@@ -10,7 +10,7 @@ STOPPING: tuple[Status, ...] = ("failed", "error", "blocked")
 """Outcomes of a requirement that stop a check."""
 
 SILENT = "changed no logit in runs in which other arguments did"
-"""What a note says of a case. A report with failures leaves it out: they may be the reason."""
+"""Words of a note on a case. A report with failures omits the note: the failures may be the reason."""
 
 
 class Agenda:

@@ -1,5 +1,5 @@
-"""A second child, which judges other checks at the same time: those of the other hosts, as a plugin for both runners
-then takes half as long, and those that compare two ranks, of which it is the second.
+"""A second child, which judges other checks at the same time: the checks of the other hosts, which halves the time of a
+plugin for both runners, and the checks that compare two ranks, where this child is the second rank.
 
 Only what passes there is believed. Whatever else happens there (a failure, a hang, an exit) is judged again by the
 first child, so that one process blames, in the order of the checks.

@@ -49,8 +49,8 @@ class Session:
         first: choices of the first rank, if this process stands for the second.
 
     Attributes:
-        interfaces: those that the class implements.
-        hosts: those that the plugin is judged on.
+        interfaces: the interfaces that the class implements.
+        hosts: the hosts that judge the plugin.
         items: every check with its host, in running order.
         agenda: the same by label, with the results so far.
         notes: what the run did that was not asked for, in sentences.
@@ -163,22 +163,22 @@ class Session:
         return self._requests
 
     def _reach(self, ran: Reached) -> None:
-        """Add a case if it reaches lines of the class that did not run, and note those that did not run then either."""
+        """Add a case if it reaches lines of the class that did not run, and note the lines that still did not run."""
         assert self._requests is not None
         for subject in self.subjects(self.hosts[0]):
             activity(subject)
         for host in self.hosts:
             if blocks(self.cls, ran):
                 serve(self.subjects(host)[0])
-        if found := further([self.subjects(host) for host in self.hosts], ran):
-            case, lines = found
+        if added := further([self.subjects(host) for host in self.hosts], ran):
+            case, lines = added
             self.notes.append(f"case {case.text} was added: it reaches {lines}")
             self._requests = replace(self._requests, cases=(*self._requests.cases, case))
             self._served.clear()
         self.notes += unreached(self.cls, ran)
 
     def _find(self) -> Requests:
-        """Return requests that the plugin lets in and acts on: the given ones, or others where these do not do."""
+        """Return requests that the plugin lets in and acts on: the given requests, or others."""
         foreign = let_in(self.given(self.hosts[0])[0]) if self.hosts else FOREIGN_ARGS
         if foreign != FOREIGN_ARGS:
             share = "some requests" if foreign else "requests"
@@ -220,7 +220,7 @@ class Session:
         return None
 
     def acting_cases(self) -> list[Case]:
-        """Return the given cases that make the plugin act; if none does, those that are found in their place."""
+        """Return the given cases that make the plugin act; if none does, cases that were found instead."""
         given = [self._make(host, replace(self.requests, cases=self.plan.cases)) for host in self.hosts]
         acting = [
             case for nth, case in enumerate(self.plan.cases) if any(activity(of_host[nth]).acts for of_host in given)

@@ -61,15 +61,15 @@ class PairSession(Session):
         return " ".join(f"{session.target}: {session.hint()}" for session in self._alone)
 
     def _two_cases(self, session: Session) -> tuple[Case, Case]:
-        """Two ways to switch a plugin on: of its own cases, or one and a relative of it with other numbers."""
-        acting = [self._own(session, case) for case in session.acting_cases()]
+        """Return two cases that switch a plugin on: two of its own, or one and a relative of it with other numbers."""
+        acting = [self._without_others(session, case) for case in session.acting_cases()]
         relatives = [case for subject in session.subjects(session.hosts[0])[:1] for case in subject.cases[1:2]]
         first, second = [*acting, *relatives, *acting][:2]
         self.notes += session.notes
         return first, second
 
-    def _own(self, session: Session, case: Case) -> Case:
-        """The case without the other plugin's arguments, where one case is given for both."""
+    def _without_others(self, session: Session, case: Case) -> Case:
+        """Return the case without the other plugin's arguments, if the same case is given for both plugins."""
         extra = case.fields.get("extra_args") or {}
         read = {key for host in session.hosts for subject in session.subjects(host) for key in keys_read(subject)}
         arguments = {key: value for key, value in extra.items() if key in read}

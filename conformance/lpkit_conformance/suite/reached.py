@@ -99,19 +99,19 @@ def further(served: Sequence[Sequence[Subject]], ran: Reached) -> tuple[Case, st
 
     Args:
         served: the plugin on each host, with each case.
-        ran: the lines that ran so far. Those that the case reaches are added.
+        ran: the lines that ran so far; gets the lines that the case reaches.
     """
     plugin = served[0][0].plugin
     if all(branch == UNCALLED for *_, branch in blocks(plugin.cls, ran)):
         return None
-    known, missing = {file: frozenset(lines) for file, lines in ran.items()}, blocks(plugin.cls, ran)
+    before, missing = {file: frozenset(lines) for file, lines in ran.items()}, blocks(plugin.cls, ran)
     with plugin.as_imported():
         asked = (case for subject in served[0] for case in streams(subject) if plugin.accepts(case.params()))
         accepted = list(itertools.islice(asked, MOST_STREAMS))
 
     def reached(*alone: Case) -> list[Block]:
         ran.clear()
-        ran.update((file, set(lines)) for file, lines in known.items())
+        ran.update((file, set(lines)) for file, lines in before.items())
         for subject, *_ in served:
             _play(replace(subject, relatives=alone))
         left = blocks(plugin.cls, ran)
@@ -163,7 +163,7 @@ def _lines(first: int, last: int) -> str:
 def _blocks(file: str, ran: set[int], cls: Any) -> Iterator[Block]:
     """Yield what did not run of the functions that ran in a file, and of the methods of a class."""
     tree = syntax_of(file)
-    own = {
+    of_class = {
         id(part)
         for node in ast.walk(tree)
         if cls is not None and isinstance(node, ast.ClassDef) and node.name == cls.__name__
@@ -172,7 +172,7 @@ def _blocks(file: str, ran: set[int], cls: Any) -> Iterator[Block]:
     for function in [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]:
         parts = [part for statement in function.body for part in ast.walk(statement) if isinstance(part, ast.stmt)]
         entered = any(_ran(part, ran) for part in parts)
-        if entered or (id(function) in own and not function.name.startswith("__")):
+        if entered or (id(function) in of_class and not function.name.startswith("__")):
             yield from ((function.name, *block) for block in _missing(function.body, ran, "" if entered else UNCALLED))
 
 
@@ -199,9 +199,9 @@ def _caps(part: ast.AST) -> bool:
     """Return True for a branch that many requests reach, as in LP603, and no case does: `if len(self.cache) > 64`."""
     match part:
         case ast.If(test=ast.Compare(ast.Call(ast.Name("len"), [kept]), _, [most])):
-            own = isinstance(kept, ast.Attribute) or (isinstance(kept, ast.Name) and kept.id.isupper())
+            lasting = isinstance(kept, ast.Attribute) or (isinstance(kept, ast.Name) and kept.id.isupper())
             few = isinstance(most, ast.Constant) and isinstance(most.value, int) and most.value < FEW
-            return own and not few
+            return lasting and not few
     return False
 
 

@@ -28,7 +28,7 @@ _FACTS: Final[Mapping[Release, str]] = {
     NO_PROMPT_IDS_SINCE: "every prompt has token ids before {}",
     ASYNC_SINCE: "there are no placeholders before {}, the first with asynchronous scheduling",
 }
-"""What older releases lack, by the first release that has it."""
+"""Features that older releases lack, in words, by the first release that has them."""
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from lpkit_conformance.suite.load_failures import LoadFailure
 from lpkit_conformance.vllm_api.attempts import run_child
 
 CALL_SECONDS = 20.0
-"""For one call of the plugin, and from one import to the next while it is loaded; a hang is reported within 30 s."""
+"""Time limit of a call of the plugin, and between imports while it is loaded; a hang is reported within 30 s."""
 
 MOST_LOSSES = 3
 
@@ -59,7 +59,7 @@ def check_target(
         path: folders to put on the child's ``sys.path``.
         limit: seconds that one call of the plugin may take before the child is ended. What hung is not called again.
         ahead: a child that was started ahead (:func:`~lpkit_conformance.suite.ahead.start_ahead`); it is used first.
-        other: another target with its plan, of which the cases count: the two are checked together.
+        other: another target with its plan, to check the two together. Of the plan, only the cases count.
         announced: codes of checks that the project expects to fail.
     """
     job = {"target": target, "path": path, "other": other and {"target": other[0], "plan": encode(other[1])}}

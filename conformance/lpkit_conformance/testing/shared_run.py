@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lpkit_conformance.suite.in_process import Session
 
 INACTIVE = ("no case makes the plugin act",)
-"""What one test reports for all that need an active plugin."""
+"""Key of the failure that one test reports for all tests that need an active plugin."""
 
 
 class ConformanceError(AssertionError):

@@ -11,7 +11,7 @@ PATTERNS: dict[str, Callable[[int], bool]] = {
     "alternating": lambda i: i % 2 == 0,
     "mixed": lambda i: i * 7 % 5 >= 2,
 }
-"""By the number of a request in its trace: whether it uses the plugin."""
+"""Test by name: True if the request with this number in its trace uses the plugin."""
 
 RECORDED = "recorded"
 """The pattern of a trace that ``lpkit watch`` wrote: its header lists the requests that used the plugin."""

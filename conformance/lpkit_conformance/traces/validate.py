@@ -51,7 +51,7 @@ class _Checker:
     def step(self, step: V1Step | V2Step) -> None:
         raise NotImplementedError
 
-    def known(self, names: Sequence[str] | frozenset[str], what: str) -> None:
+    def require_listed(self, names: Sequence[str] | frozenset[str], what: str) -> None:
         for name in names:
             if name not in self.trace.requests:
                 raise Wrong(f"{what} names {name!r}, which the header does not list")
@@ -85,7 +85,7 @@ class _V1(_Checker):
 
     def step(self, step: V1Step | V2Step) -> None:
         assert isinstance(step, V1Step)
-        self.known(tuple(step.lists), "lists")
+        self.require_listed(tuple(step.lists), "lists")
         for name, length in step.lists.items():
             output = self.outputs.setdefault(name, [])
             if length > len(output):
@@ -117,7 +117,7 @@ class _V1(_Checker):
                 raise Wrong(f"removed names row {row}, which was not occupied")
         entered: set[int] = set()
         for entry in update.added:
-            self.known([entry.request], "added")
+            self.require_listed([entry.request], "added")
             if entry.row in entered or entry.row >= limit:
                 raise Wrong(f"added names row {entry.row} twice, or beyond max_num_seqs = {limit}")
             entered.add(entry.row)
@@ -167,7 +167,7 @@ class _V2(_Checker):
         self.commit(step.tokens, committing)
 
     def _enter(self, added: Placement) -> None:
-        self.known([added.request], "added")
+        self.require_listed([added.request], "added")
         if added.request in self.slots:
             raise Wrong(f"{added.request!r} is added, but already has slot {self.slots[added.request]}")
         if added.slot >= self.trace.max_num_seqs or added.slot in self.slots.values():

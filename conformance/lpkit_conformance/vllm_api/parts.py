@@ -147,7 +147,7 @@ class Placeholder:
 
     @staticmethod
     def jit(function: Any = None, **_: Any) -> Any:
-        """As a decorator, with and without arguments."""
+        """Stand in for Triton's decorator, with and without arguments."""
         return function if function is not None else lambda inner: inner
 
     autotune = heuristics = staticmethod(lambda *_, **__: lambda inner: inner)

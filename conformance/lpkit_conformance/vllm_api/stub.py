@@ -159,7 +159,7 @@ class VllmConfig:
 
 
 class VLLMValidationError(Exception):
-    """Since vLLM 0.27 no ``ValueError``: a plugin that raises it from ``validate_params`` relies on vLLM."""
+    """Not a ``ValueError``, as in newer releases: a plugin that raises it from ``validate_params`` relies on vLLM."""
 
     def __init__(self, message: str, **_: Any) -> None:
         super().__init__(message)
@@ -174,7 +174,7 @@ def async_tensor_h2d(
 
 
 def contents() -> dict[str, dict[str, Any]]:
-    """By module, what the stand-in has."""
+    """Return the names of each module of the stand-in."""
     interface = {name: getattr(v1, name) for name in v1.__all__}
     builtin = f"{lookup.V1_MODULE}.builtin"
     builtins = {

@@ -23,7 +23,7 @@ WORDS = ("yes", "no", "maybe", "later")
 """Words that are one token each, as the words of a case are: with and without a leading space, in each letter case."""
 
 MOST_WORDS = 24
-"""Of a case that get tokens of their own."""
+"""Most words of a case that get tokens of their own."""
 
 _SPACE = "\u0120"
 _PRINTABLE = range(32, 127)
@@ -68,7 +68,7 @@ def tokenizer_folder(vocab_size: int, words: tuple[str, ...] = ()) -> str:
 
 @cache
 def load(folder: str) -> Any:
-    """Load the tokenizer of such a folder with transformers, without detecting the type of its model."""
+    """Load a folder's tokenizer with transformers, without detecting the type of its model."""
     if importlib.util.find_spec("transformers") is None:
         from lpkit_conformance.vllm_api.parts import Lacking
 

@@ -23,7 +23,7 @@ class ServedRequest:
     def __init__(self, params: Any, prompt_len: int, had: int = 0, outputs: list[int] | None = None) -> None:
         self.params, self.prompt_len, self.had, self.outputs = params, prompt_len, had, outputs
         self.opted_out: dict[int, bool] = {}
-        """By the processor's number: True if the processor must leave the request's rows unchanged."""
+        """True if a processor must leave the request's rows unchanged, by the processor's number."""
 
     @property
     def entered(self) -> int:

@@ -25,7 +25,7 @@ BUILDERS: Mapping[Runner, tuple[str, str]] = {
     V1: ("vllm.v1.sample.logits_processor", "build_logitsprocs"),
     V2: ("vllm.v1.worker.gpu.sample.logits_processor.loader", "build_custom_logits_processors"),
 }
-"""By runner, vLLM's function that constructs the processors."""
+"""vLLM's function that constructs the processors, by runner."""
 
 CONSTRUCTOR_ARGUMENTS: Mapping[Runner, tuple[str, ...]] = {
     V1: ("vllm_config", "device", "is_pin_memory"),

@@ -11,7 +11,7 @@ MOST_VIOLATIONS = 100
 """Violations per process that are kept with their evidence; later ones are only counted."""
 
 Numbers = Mapping[str, Mapping[str, Any]]
-"""By process (``process_name``), the result of :meth:`ProcessCounts.as_json` of an engine."""
+"""Result of :meth:`ProcessCounts.as_json` of each engine, by process (``process_name``)."""
 
 
 @dataclass

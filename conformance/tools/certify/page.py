@@ -8,7 +8,7 @@ from typing import Any
 from certify.environment import TORCH, USUAL
 
 Results = Mapping[str, Mapping[str, Any]]
-"""By release: ``torch``, ``date``, ``revision``, ``plugins`` (outcomes by name), and ``tests`` if they ran."""
+"""Of each release, ``torch``, ``date``, ``revision``, ``plugins`` (outcomes by name), and ``tests`` if they ran."""
 
 HEAD = """\
 <!-- Written by conformance/tools/certify (make certify); edit page.py there instead. -->
@@ -16,9 +16,8 @@ HEAD = """\
 # Certified releases
 
 What ran on a real engine of each release of vLLM, on a CPU: every reference plugin through `lpkit check --engine vllm`,
-and the engine tests of lpkit's repository. A test of what a release does not have yet is skipped there: before 0.31
-custom processors on V2, before 0.32 drafts on V2 that need no model, and each says which release it needs. Revision and
-date are those of the plugins' run; tests that ran at another revision say so.
+and the engine tests of lpkit's repository. A test of what a release does not have yet is skipped there, and says
+which release it needs. Revision and date belong to the plugins' run; tests that ran at another revision say so.
 
 ```
 make certify CERTIFY_OPTIONS=--tests

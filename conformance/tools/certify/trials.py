@@ -17,7 +17,7 @@ from certify.environment import ROOT, Environment
 TESTS_SECONDS = 90 * 60
 
 Outcome = dict[str, Any]
-"""Of a plugin: ``verdict``, ``runners`` (how many checks passed and ran on each), ``problems``. Of the tests:
+"""For a plugin: ``verdict``, ``runners`` (how many checks passed and ran on each), ``problems``. For the tests:
 ``passed``, ``skipped``, ``failed`` (how many of each file, by reason), ``problems``."""
 
 CAUSE = re.compile(r".*\b(\w+(?:Error|Expired|Exception)(?:: |$)|Value error, )(.*)")

@@ -49,26 +49,26 @@ def main() -> int:
         "| launches | operations | new | calls |"
     )
     print("|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
-    found = {}
+    measured = {}
     for step in chosen:
         of_it, number = measure.figures(step, driver), instructions.get(id(step))
         quantities = {"hot": of_it.hot, "warm": of_it.warm, "cold": of_it.cold}
         if number is not None:
             quantities["instructions"] = number / 1e3
-        if not step.own:
+        if not step.of_vllm:
             quantities |= {"launches": of_it.launches, "operations": of_it.operations + of_it.allocated}
         if step.budget is not None:
             quantities["budget"] = step.budget
-        found[page.Key(step.name, step.runner, step.batch, step.own)] = quantities
+        measured[page.Key(step.name, step.runner, step.batch, step.of_vllm)] = quantities
         times = (f"{time:.1f}" for time in of_it[:3])
         parts = (*times, "" if number is None else f"{number / 1e3:.0f}", *of_it[3:])
-        name = f"vLLM's {step.name}" if step.own else step.name
+        name = f"vLLM's {step.name}" if step.of_vllm else step.name
         print(f"| {name} | {step.runner.upper()} | {step.batch} | {' | '.join(map(str, parts))} |", flush=True)
-    goals = list(page.goals(found))
+    goals = list(page.goals(measured))
     for goal in goals:
         print(f"{'pass' if goal.holds else 'FAIL'}: {goal.name}: {goal.text}")
     if options.page:
-        page.write(options.page, found)
+        page.write(options.page, measured)
     return any(goal.name == page.OWN and not goal.holds for goal in goals)
 
 

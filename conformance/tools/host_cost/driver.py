@@ -49,8 +49,8 @@ def install(library: Path, triton: Path | None = None) -> ctypes.CDLL:
     cpu = torch.device("cpu")
     whole, few = fused.together(fused.WHOLE_ROWS), fused.together(fused.FEW)
 
-    def prepared(kernels: Any, known: Any) -> Any:
-        return lambda device, *given: kernels if device == cpu else known(device, *given)
+    def prepared(kernels: Any, original: Any) -> Any:
+        return lambda device, *given: kernels if device == cpu else original(device, *given)
 
     vars(fused).update(prepare=prepared(whole, fused.prepare), prepare_few=prepared(few, fused.prepare_few))
     return driver

@@ -88,10 +88,10 @@ def _python_calls(call: Callable[[], Any]) -> int:
 
 def figures(step: Step, driver: ctypes.CDLL) -> Figures:
     """Measure a step."""
-    found = counts(step, driver)
+    counted = counts(step, driver)
     swept = torch.zeros(48 * 2**18)
     hot, warm = _timed(step, TURNS, step.hurry), _timed(step, TURNS, step.prepare)
-    return Figures(hot, warm, _timed(step, COLD_TURNS, step.prepare, lambda: swept.add_(1.0)), *found)
+    return Figures(hot, warm, _timed(step, COLD_TURNS, step.prepare, lambda: swept.add_(1.0)), *counted)
 
 
 def _timed(step: Step, turns: int, prepare: Callable[[], Any], chill: Callable[[], Any] = lambda: None) -> float:

@@ -44,7 +44,7 @@ class Key(NamedTuple):
     name: str
     runner: str
     batch: int
-    own: bool
+    of_vllm: bool
 
 
 Found = Mapping[Key, Mapping[str, float]]
@@ -59,13 +59,13 @@ class Goal(NamedTuple):
     holds: bool
 
 
-def goals(found: Found) -> Iterator[Goal]:
+def goals(measured: Found) -> Iterator[Goal]:
     """Return the goals of the plugins that were measured."""
-    for key, ours in found.items():
-        if key.own:
+    for key, ours in measured.items():
+        if key.of_vllm:
             continue
         of = f"{key.name} on {key.runner.upper()}, {key.batch} requests"
-        theirs = found.get(key._replace(name=SAME.get(key.name, key.name), own=True), {})
+        theirs = measured.get(key._replace(name=SAME.get(key.name, key.name), of_vllm=True), {})
         shared = [name for name in QUANTITIES if name in ours and name in theirs]
         if shared:
             shown = ", ".join(f"{name} {ours[name]:.1f} of {theirs[name]:.1f}" for name in shared)
@@ -82,31 +82,31 @@ def goals(found: Found) -> Iterator[Goal]:
             yield Goal(f"{named}: at most {most} {unit}", f"{of}: {ours[name]:.1f}", ours[name] <= most)
 
 
-def _summary(found: Found) -> Iterator[str]:
+def _summary(measured: Found) -> Iterator[str]:
     yield "| goal | kept by | not kept by |"
     yield "|---|--:|---|"
     by_name: dict[str, list[Goal]] = {}
-    for goal in goals(found):
+    for goal in goals(measured):
         by_name.setdefault(goal.name, []).append(goal)
     for name, each in by_name.items():
         missed = [goal.text for goal in each if not goal.holds]
         yield f"| {name} | {len(each) - len(missed)} of {len(each)} | {'; '.join(missed)} |"
 
 
-def write(page: Path, found: Found) -> None:
+def write(page: Path, measured: Found) -> None:
     """Replace the section of a page."""
-    batches = sorted({key.batch for key in found})
+    batches = sorted({key.batch for key in measured})
     heads = [f"{batch}, {name}" for batch in batches for name in QUANTITIES]
     lines = [ABOUT, f"| processor | {' | '.join(heads)} |", f"|---|{'--:|' * len(heads)}"]
-    for name, own in dict.fromkeys((key.name, key.own) for key in found):
+    for name, of_vllm in dict.fromkeys((key.name, key.of_vllm) for key in measured):
         cells = []
         for batch in batches:
-            sides = [found.get(Key(name, runner, batch, own), {}) for runner in RUNNERS]
+            sides = [measured.get(Key(name, runner, batch, of_vllm), {}) for runner in RUNNERS]
             for quantity in QUANTITIES:
                 numbers = [f"{side[quantity]:.1f}" if quantity in side else "none" for side in sides]
                 cells.append(", ".join(numbers) if set(numbers) != {"none"} else "")
-        lines.append(f"| {'vLLM: ' if own else ''}{name} | {' | '.join(cells)} |")
-    lines += ["", *_summary(found)]
+        lines.append(f"| {'vLLM: ' if of_vllm else ''}{name} | {' | '.join(cells)} |")
+    lines += ["", *_summary(measured)]
     before, _, rest = page.read_text(encoding="utf-8").partition(HEADING)
     behind = rest.partition("\n## ")
     page.write_text("\n".join([before + HEADING + lines[0], *lines[1:], "".join(behind[1:])]), encoding="utf-8")

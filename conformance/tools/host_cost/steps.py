@@ -32,7 +32,7 @@ class Step(NamedTuple):
 
     Attributes:
         name, runner, batch: of the processor, ``v1`` or ``v2``, and number of requests.
-        own: True for vLLM's own processor.
+        of_vllm: True for vLLM's own processor.
         prepare: gives every request a token, as the engine does between two steps.
         hurry: gives every request a token and does nothing else, so that the caches still hold the last step.
         call: the step.
@@ -43,7 +43,7 @@ class Step(NamedTuple):
     name: str
     runner: str
     batch: int
-    own: bool
+    of_vllm: bool
     prepare: Callable[[], None]
     hurry: Callable[[], None]
     call: Callable[[], Any]
@@ -58,10 +58,10 @@ def plugins(names: set[str] | None = None) -> Iterator[tuple[str, type, dict[str
         if names and name not in names:
             continue
         sys.path.insert(0, str(folder / "src"))
-        found = project.find(folder)
-        assert found is not None
-        target = next(iter(found.entry_points.values()))
-        yield name, resolve_target(target), Case.parse(found.cases[0]).fields
+        plugin = project.find(folder)
+        assert plugin is not None
+        target = next(iter(plugin.entry_points.values()))
+        yield name, resolve_target(target), Case.parse(plugin.cases[0]).fields
     for name, (cls, arguments) in PLAIN.items():
         if not names or name in names:
             yield name, cls, {"extra_args": arguments}
@@ -69,9 +69,9 @@ def plugins(names: set[str] | None = None) -> Iterator[tuple[str, type, dict[str
 
 def _readme() -> Any:
     text = (PLUGINS[0].parents[1] / "README.md").read_text(encoding="utf-8")
-    found: dict[str, Any] = {}
-    exec(text.split("```python\n")[1].split("```")[0], found)
-    return found["MinP"]
+    names: dict[str, Any] = {}
+    exec(text.split("```python\n")[1].split("```")[0], names)
+    return names["MinP"]
 
 
 class Multiplies(lpkit.LogitsProcessor):

@@ -6,6 +6,6 @@ import sys
 
 from layers.rules import as_text, violations
 
-found = violations()
-print(as_text(), "\n".join(found) or "every import goes down, and every room keeps to its budget", sep="\n\n")
-sys.exit(bool(found))
+broken = violations()
+print(as_text(), "\n".join(broken) or "every import goes down, and every room keeps to its budget", sep="\n\n")
+sys.exit(bool(broken))

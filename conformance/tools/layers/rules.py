@@ -100,7 +100,7 @@ def _over_budget(rooms: set[str]) -> list[str]:
 
 
 def arrows(package: str) -> frozenset[tuple[str, str]]:
-    """Pairs of a package's rooms of which the first imports the second."""
+    """Return the pairs (room, room that it imports) of a package."""
     pairs = ((room_of(module), room_of(other)) for module, others in imports().items() for other in others)
     rooms = {full(package, room) for layer in table()[package]["layers"] for room in layer}
     return frozenset((room, other) for room, other in pairs if room != other and {room, other} <= rooms)

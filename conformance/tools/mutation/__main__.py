@@ -45,7 +45,7 @@ without a history."""
 
 
 def probes_for(mutant: mutants.Mutant) -> list[str]:
-    """The processors that a mutant can show in: for a processor, itself and those that derive from it."""
+    """Return the processors that a mutant can show in: for a processor, itself and its subclasses."""
     if mutant.file not in PROCESSORS:
         return list(PROBES)
     from zoo.registry import CORRECT

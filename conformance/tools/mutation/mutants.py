@@ -1,4 +1,4 @@
-"""Mutants: made by universalmutator's ``mutate``, without those that change nothing, thinned out line by line."""
+"""Mutants, made by universalmutator's ``mutate``: only mutants that change something, and a few per line."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def generate(path: Path) -> Iterable[str]:
 
 
 def meaning(source: str) -> str:
-    """The syntax tree without what has no effect."""
+    """Return the syntax tree as text, without statements and annotations that have no effect."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         compile(source, "mutant", "exec", dont_inherit=True)  # `break` outside a loop parses

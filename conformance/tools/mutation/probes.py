@@ -172,8 +172,8 @@ class WitnessCallable(lpkit.AdapterLogitsProcessor):
         amount: float = lpkit.Field(ge=-50.0, le=50.0)
 
     def new_req_logits_processor(self, params: Any) -> Any:
-        own = self.params(params)
-        return (lambda output_ids, logits: logits.index_fill(0, logits.argmax(), own.amount)) if own else None
+        given = self.params(params)
+        return (lambda output_ids, logits: logits.index_fill(0, logits.argmax(), given.amount)) if given else None
 
 
 @sound("a callable that reads its last token, and refuses placeholders")
@@ -181,13 +181,13 @@ class WitnessText(lpkit.AdapterLogitsProcessor):
     CASE, Params = WitnessCallable.CASE, WitnessCallable.Params
 
     def new_req_logits_processor(self, params: Any) -> Any:
-        own = self.params(params)
+        given = self.params(params)
 
         def lower(output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
             if min(output_ids, default=0) < 0:
                 raise ValueError("the history is not known")
             if output_ids:
-                logits[output_ids[-1]] -= own.amount
+                logits[output_ids[-1]] -= given.amount
             return logits
 
-        return lower if own else None
+        return lower if given else None

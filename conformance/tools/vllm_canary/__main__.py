@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             folder = options.cache / in_full(release)
             source = cached(folder, WANTED)
             if source is None:
-                raise FetchError(f"{folder} is from before a file was added to those that are read: run it online")
+                raise FetchError(f"{folder} lacks a file that the canary reads now: run it online")
             facts[release] = read_all(source)
     except FetchError as error:
         print(f"canary: {error}", file=sys.stderr)
@@ -57,7 +57,7 @@ def _releases(options: argparse.Namespace) -> list[Release]:
     """The releases to read, each in the cache from here on.
 
     Raises:
-        FetchError: one of them cannot be had.
+        FetchError: one of them cannot be fetched.
     """
     if options.offline:
         in_cache = sorted(numbers(path.parent.name) for path in options.cache.glob("*/origin.json"))

@@ -383,7 +383,7 @@ READERS: Final[dict[str, Callable[[Source], str]]] = {
     "mask-replay": lambda s: _replay(s, "_verify_sampling_replay_config"),
     "trace-replay": lambda s: _replay(s, "_verify_trace_replay_config"),
 }
-"""By the key of a fact."""
+"""Readers by the key of a fact."""
 
 
 def read_all(source: Source) -> dict[str, str]:

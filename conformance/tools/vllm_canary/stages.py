@@ -27,7 +27,7 @@ V2_CALLS = {
 
 
 def v1_order(source: Source) -> str:
-    """Of ``Sampler.forward``, the methods that it calls written in."""
+    """Return the stages of ``Sampler.forward`` in order; the methods that it calls are written in."""
     return _joined(_v1(source, "vllm/v1/sample/sampler.py", "forward", set()))
 
 
@@ -56,7 +56,7 @@ def _v1(source: Source, path: str, method: str, seen: set[str]) -> Iterator[str]
 
 
 def v2_order(source: Source) -> str:
-    """Of the V2 sampler's ``apply_sampling_params``; its list of processors is written in."""
+    """Return the stages of the V2 sampler's ``apply_sampling_params``; its list of processors is written in."""
     path = "vllm/v1/worker/gpu/sample/sampler.py"
     function = source.function(path, "apply_sampling_params", "Sampler")
     stages: list[str] = []
@@ -90,17 +90,17 @@ def _listed(source: Source, path: str) -> list[str]:
 def _statements_in_order(function: ast.FunctionDef) -> Iterator[ast.AST]:
     """Like ``in_order``, but a loop before what is in it, and nothing of what a ``return`` in an ``if`` skips."""
     for statement in function.body:
-        yield from _one(statement)
+        yield from _in_one_statement(statement)
 
 
-def _one(node: ast.AST) -> Iterator[ast.AST]:
+def _in_one_statement(node: ast.AST) -> Iterator[ast.AST]:
     if isinstance(node, ast.For):
         yield node
         return
     if isinstance(node, ast.If):
         yield from in_order(node.test)
         for statement in [*node.body, *node.orelse]:
-            yield from _one(statement)
+            yield from _in_one_statement(statement)
         return
     yield from in_order(node)
 

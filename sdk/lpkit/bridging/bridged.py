@@ -98,7 +98,7 @@ class Bridged(v1.LogitsProcessor, v2.LogitsProcessor):
     @classmethod
     def validate_params(cls, sampling_params: SamplingParams) -> None:
         validate = getattr(cls.wraps, "validate_params", None)
-        if validate is not None:  # vLLM 0.11.0 and older have none
+        if validate is not None:  # older vLLM releases have none
             validate(sampling_params)
 
     def is_argmax_invariant(self) -> bool:

@@ -54,7 +54,7 @@ class FromForeign(AdapterLogitsProcessor):
         if given is None or {"tokenizer", "vocab_size"} & set(cls._filled):
             return
         try:
-            cls._target(**given, **dict.fromkeys(_OF_PROMPT & set(cls._filled), 1), **cls._known(torch.device("cpu")))
+            cls._target(**given, **dict.fromkeys(_OF_PROMPT & set(cls._filled), 1), **cls._fixed(torch.device("cpu")))
         except Exception as error:
             raise ValueError(f"{cls._target.__qualname__} refuses its arguments: {error}") from error
 
@@ -69,7 +69,7 @@ class FromForeign(AdapterLogitsProcessor):
         return None if params is None else {cls._parameters[name]: getattr(params, name) for name in brought}
 
     @classmethod
-    def _known(cls, device: torch.device) -> dict[str, Any]:
+    def _fixed(cls, device: torch.device) -> dict[str, Any]:
         values: dict[str, Any] = {"device": device, "num_beams": 1}
         return {name: value for name, value in values.items() if name in cls._filled}
 
@@ -77,7 +77,7 @@ class FromForeign(AdapterLogitsProcessor):
         given = self._given(params)
         if given is None:
             return None
-        engine_values = self._known(self.device)
+        engine_values = self._fixed(self.device)
         if "vocab_size" in self._filled:
             engine_values["vocab_size"] = self.vocab_size
         if "tokenizer" in self._filled:

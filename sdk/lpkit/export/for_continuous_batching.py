@@ -63,12 +63,12 @@ class ContinuousProcessor(ContinuousBatchingLogitsProcessor):
         check_vocabulary(self._cls, params, self._host.vocab_size)
         return params
 
-    def _own(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    def _supported(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
         return {key: value for key, value in kwargs.items() if key in self.supported_kwargs}
 
     def check(self, kwargs: Mapping[str, Any]) -> None:
         """Check the arguments of ``manager.add_request``, before the request enters the batch. Raises ValueError."""
-        arguments = self._own(kwargs)
+        arguments = self._supported(kwargs)
         if arguments:
             self._checked(arguments)
 
@@ -78,7 +78,7 @@ class ContinuousProcessor(ContinuousBatchingLogitsProcessor):
 
     def prepare_tensor_args(self, requests_with_new_token: Sequence[Any]) -> torch.Tensor:
         """Return the number of each request's arguments, in the order of the rows, as int32."""
-        arguments = [self._own(request.state.logit_processor_kwargs) for request in requests_with_new_token]
+        arguments = [self._supported(request.state.logit_processor_kwargs) for request in requests_with_new_token]
         numbers = [self._number(kwargs) if kwargs else 0 for kwargs in arguments]
         while len(self._numbers) > max(_REMEMBERED, 4 * len(numbers)):
             _, oldest = self._numbers.popitem(last=False)

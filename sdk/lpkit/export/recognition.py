@@ -26,32 +26,32 @@ class Recognizer:
 
     def __init__(self, params: SamplingParams) -> None:
         self._params = params
-        self._known: OrderedDict[int, tuple[V1Row, list[int]]] = OrderedDict()
+        self._remembered: OrderedDict[int, tuple[V1Row, list[int]]] = OrderedDict()
         self._count = 0
 
     def row(self, tokens: Sequence[int]) -> V1Row:
         """Return a row with exactly these tokens; the same object as before if the sequence continues."""
         shown = list(tokens)
         before = shown[:-1]
-        for name, (row, sequence) in reversed(self._known.items()):
+        for name, (row, sequence) in reversed(self._remembered.items()):
             if shown and len(sequence) == len(before) and sequence == before:
                 row.output_ids.append(shown[-1])
                 sequence.append(shown[-1])
-                self._known.move_to_end(name)
+                self._remembered.move_to_end(name)
                 return row
         prompt = next(
             (
                 row.prompt_ids
-                for row, sequence in reversed(self._known.values())
+                for row, sequence in reversed(self._remembered.values())
                 if len(row.prompt_ids) < len(shown) <= len(sequence) and sequence[: len(before)] == before
             ),
             shown,
         )
         row = V1Row(self._params, list(prompt), shown[len(prompt) :])
-        self._known[self._count] = (row, shown)
+        self._remembered[self._count] = (row, shown)
         self._count += 1
-        if len(self._known) > _MOST:
-            self._known.popitem(last=False)
+        if len(self._remembered) > _MOST:
+            self._remembered.popitem(last=False)
         return row
 
 

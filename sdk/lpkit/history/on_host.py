@@ -78,19 +78,19 @@ class HostHistories:
         self._history = history
         self._speculative = speculative
         self._held: dict[int, _Held] = {}
-        self._own = np.zeros(states.max_num_reqs, dtype=np.bool_)
+        self._uses = np.zeros(states.max_num_reqs, dtype=np.bool_)
         self._seen = np.zeros(states.max_num_reqs, dtype=np.int64)  # tokens of each slot that the host has
 
     def enter(self, slot: int, params: Any) -> None:
         """Record a new or resumed request in ``slot``; each of its rows carries ``params``."""
         self._held[slot] = _Held(params)
-        self._own[slot] = True
+        self._uses[slot] = True
         self._seen[slot] = 0
 
     def decline(self, slot: int) -> None:
         """Record that the request in ``slot`` does not use the processor."""
         self._held.pop(slot, None)
-        self._own[slot] = False
+        self._uses[slot] = False
 
     def rows(self, ctx: LogitsContext) -> Rows:
         """Return the rows of this call that use the processor.
@@ -101,7 +101,7 @@ class HostHistories:
         slots = ctx.idx_mapping_np
         bounds = ctx.seq_lens_upper_bound_np[: len(slots)]
         used = (
-            self._own[slots] & (bounds >= self._states.prefill_len.np[slots]) & (self._states.prompt_len.np[slots] > 0)
+            self._uses[slots] & (bounds >= self._states.prefill_len.np[slots]) & (self._states.prompt_len.np[slots] > 0)
         )
         if not used.any():
             return [], []

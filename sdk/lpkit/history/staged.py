@@ -30,8 +30,8 @@ class AdmittedRequest:
     output_ids: list[int]
 
 
-Own = Sequence[tuple[int, AdmittedRequest]]
-"""Rows, and the admitted requests in them."""
+AdmittedRows = Sequence[tuple[int, AdmittedRequest]]
+"""Admitted requests with their rows."""
 
 AHEAD = 16
 """Steps whose positions are made at once."""
@@ -47,7 +47,7 @@ class V1History:
     """Device copies of a processor's histories, one buffer row for each slot and one for nobody.
 
     In the usual step each output grows by one token, which only the reader stores. An output that does so is followed,
-    by iterators over the engine's list; those of other rows are looked at in each step.
+    by iterators over the engine's list; the outputs of other rows are looked at in each step.
 
     Args:
         slots: how many requests can hold a slot.
@@ -69,18 +69,18 @@ class V1History:
         self._outboxes: dict[int, Outbox] = {}  # by the number of rows
         self._sent = b""  # slots, as `_slots` has them
         self._shape = (0, 0, 0)  # rows, width and longest output of `_texts`
-        self._own: Own = ()
+        self._admitted: AdmittedRows = ()
         self._entries: list[AdmittedRequest | None] = []
         # By row, and perhaps for more rows.
         self._outputs: list[list[int]] = []  # followed
         self._newest: list[Iterator[int]] = []  # yield the token of the step that comes
         self._before: list[Iterator[int]] = []  # yield the token that was the newest
-        self._known: Sequence[int] = ()  # newest tokens of the last step
+        self._last_tokens: Sequence[int] = ()  # newest tokens of the last step
         self._by_row = np.zeros(0, dtype=np.int64)  # slots
         self._last = np.zeros(0, dtype=np.int64)  # positions of the newest tokens when they were written down
         self._moves = np.zeros(0, dtype=np.int64)  # 1 for followed outputs
         self._looked: set[int] = set()  # rows of requests that are not followed
-        self._waiting: set[int] = set()  # those among them whose history has a placeholder
+        self._waiting: set[int] = set()  # rows of `_looked` whose history has a placeholder
         self._length = 0  # of all followed outputs together, in the last step
         # Since positions were written down: number of steps, and what each step sends.
         self._step = self._steps = 0
@@ -93,20 +93,20 @@ class V1History:
         """Forget a slot's history: its request left."""
         self._staged.discard(slot)
 
-    def texts(self, own: Own, rows: int) -> tuple[torch.Tensor, SlotHistories, set[int]]:
+    def texts(self, admitted: AdmittedRows, rows: int) -> tuple[torch.Tensor, SlotHistories, set[int]]:
         """Bring the histories up to date; the caller must store the rows' newest tokens before the next call.
 
         Args:
-            own: admitted requests and their rows; the same object while nothing changes.
+            admitted: admitted requests and their rows; the same object while nothing changes.
             rows: of the batch.
 
         Returns:
             The slot of each row, int64 ``[rows]``, the histories, and the rows whose history is not complete, because
             it has an unrepaired placeholder: they have the slot of nobody.
         """
-        changed = self._own is not own or len(self._entries) != rows
+        changed = self._admitted is not admitted or len(self._entries) != rows
         if changed:
-            self._arrange(own, rows)
+            self._arrange(admitted, rows)
         rare = changed or self._looked or self._step == self._steps
         tokens = None if rare else self._next()
         if tokens is None:
@@ -118,16 +118,16 @@ class V1History:
         """Return each row's newest token; None if a followed output did anything but gain one."""
         grown = sum(map(len, self._followed)) - self._length
         if grown != self._count:  # perhaps the same step again
-            seen = zip(self._outputs, self._known, strict=False)
+            seen = zip(self._outputs, self._last_tokens, strict=False)
             same = not grown and all(output[-1] == token for output, token in seen if output)
-            return self._known if same else None
+            return self._last_tokens if same else None
         try:
             before, tokens = map(next, self._tokens)
         except StopIteration:
             return None
-        if self._keep and (before != self._known or PLACEHOLDER in tokens):
+        if self._keep and (before != self._last_tokens or PLACEHOLDER in tokens):
             return None
-        self._known = tokens
+        self._last_tokens = tokens
         self._length += grown
         self._step += 1
         return tokens
@@ -155,12 +155,12 @@ class V1History:
             self._last += self._step * self._moves
             self._step = 0
 
-    def _arrange(self, own: Own, rows: int) -> None:
+    def _arrange(self, admitted: AdmittedRows, rows: int) -> None:
         """Give the batch other requests, or other rows."""
         self._write_down()
-        old, self._own = self._entries, own
+        old, self._admitted = self._entries, admitted
         new: list[AdmittedRequest | None] = [None] * rows
-        for row, entry in own:
+        for row, entry in admitted:
             new[row] = entry
         more = rows - len(self._outputs)
         if more > 0:
@@ -171,7 +171,7 @@ class V1History:
                 np.append(held, np.full(more, value))
                 for held, value in ((self._by_row, self._nobody), (self._last, -1), (self._moves, 0))
             )
-        last_known = [*self._known, *repeat(0, rows)]
+        last_known = [*self._last_tokens, *repeat(0, rows)]
         columns: tuple[Any, ...] = (
             self._outputs, self._newest, self._before, last_known, self._by_row, self._last, self._moves
         )  # fmt: skip
@@ -189,14 +189,14 @@ class V1History:
         for left, (*_, last, moves) in states.values():
             if moves:
                 self._length -= int(last) + 1 - len(left.prompt_ids or ())
-        self._entries, self._known = new, tuple(last_known[:rows])
+        self._entries, self._last_tokens = new, tuple(last_known[:rows])
         self._looked = {row for row in self._looked.union(others) if row < rows and new[row] and not self._moves[row]}
         self._waiting = set()
 
     def _look(self, rows: Collection[int], missing: Missing) -> None:
         """Look at the outputs of rows, before the batch's newest tokens are read."""
         self._write_down()
-        last, moves, last_known = self._last, self._moves, [*self._known]
+        last, moves, last_known = self._last, self._moves, [*self._last_tokens]
         self._looked, self._waiting = set(), set()
         grew = sum(map(len, self._followed)) != self._length
         for row in rows:
@@ -235,7 +235,7 @@ class V1History:
                 self._looked.add(row)
                 self._outputs[row] = _NONE
                 self._before[row] = self._newest[row] = repeat(last_known[row])
-        self._known = tuple(last_known)
+        self._last_tokens = tuple(last_known)
 
     def _stage(self, entry: AdmittedRequest, missing: Missing) -> None:
         """Add what the device may lack of a request's tokens."""
@@ -287,7 +287,7 @@ class V1History:
 
 
 def _from(output: list[int], behind: int) -> Iterator[int]:
-    """Return an iterator over a list, also over what it gains, that is so many elements before its end."""
+    """Return an iterator that starts ``behind`` elements before the end of a list, and yields later elements, too."""
     elements: Any = iter(output)
     elements.__setstate__(len(output) - behind)
     return elements  # type: ignore[no-any-return]

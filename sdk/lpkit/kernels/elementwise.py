@@ -48,7 +48,7 @@ OPERATIONS = {
     "later": (lambda values: values[:, 1:], ""),
     "gather": (torch.gather, ""),
 }
-"""Of each operation what torch does, and its text in Triton."""
+"""Each operation in torch, and its text in Triton."""
 
 OF_LISTS = frozenset({"earlier", "gather", "later"})
 """Operations that choose among a row's values."""
@@ -66,7 +66,7 @@ _HISTORY = {
     "tokens": (torch.int64, _LIST, f"{_TOKEN}.to(tl.int64)"),
     "is_output": (torch.bool, _LIST, f"(place >= prompt) & ({_TOKEN} >= 0)"),
 }
-"""Type, shape and text of what a step reads of histories."""
+"""Type, shape and text of the parts of histories that a step reads."""
 
 
 def evaluate(form: Any, leaf: Callable[..., Any]) -> Any:
@@ -107,11 +107,11 @@ def own_edit(form: tuple[tuple[Any, ...], ...], columns: Sequence[torch.Tensor])
     body = "\n        tl.debug_barrier()\n".join("\n".join(f"        {line}" for line in loop) for loop in loops)
     name = f"edit_{crc32(body.encode()):08x}"
     source = f"""@triton.jit
-def {name}(at, text, columns, logits, found, sizes, DRAFTS: tl.constexpr, BLOCK: tl.constexpr):
+def {name}(at, text, columns, logits, scratch, sizes, DRAFTS: tl.constexpr, BLOCK: tl.constexpr):
     row, slot, edited, prompt, total = at
     width, vocab, _ = sizes
     room = {" + ".join(["width", *(f"columns[{number}][2]" for number in range(len(columns)))])}
-    found += row * room * {len(form)}
+    scratch += row * room * {len(form)}
     if edited:
 {body}
 """
@@ -130,9 +130,9 @@ def own_process(form: tuple[Any, ...], columns: Sequence[torch.Tensor]) -> OwnSt
     name = f"process_{crc32(body.encode()):08x}"
     before = [f"v{number} = tl.load(values[{number}])" for number in range(len(columns))]
     if whole.reads_top:
-        before += ["found, tops = numbers_of(found, at[0], at[2], at[3])", "top = highest(found, at[2])"]
+        before += ["numbers, tops = numbers_of(scratch, at[0], at[2], at[3])", "top = highest(numbers, at[2])"]
     source = f"""@triton.jit
-def {name}(tiles, found, values, at, KIND: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr):
+def {name}(tiles, scratch, values, at, KIND: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr):
     {"; ".join(["start, begin, end, first, last = tiles", *before])}
 {body}
 """
@@ -177,12 +177,12 @@ class _Values:
         if not text:
             return made, given[0][1]
         chosen = [given.pop(1)[1]] if kind in ("where", "masked_fill") else []
-        (one, _), (other, name) = given[0], given[-1]
-        exact = kind != "div" or name != "" or abs(math.frexp(other)[0]) == 0.5
+        (left, _), (right, name) = given[0], given[-1]
+        exact = kind != "div" or name != "" or abs(math.frexp(right)[0]) == 0.5
         _need(exact, "it divides by a number, and a GPU would multiply by its rounded inverse")
         _need(made.dtype != torch.bool or kind not in _CALCULATIONS, "it calculates with truth values")
         compares = made.dtype == torch.bool and not chosen
-        common = torch.result_type(one, other) if compares else made.dtype
+        common = torch.result_type(left, right) if compares else made.dtype
         first, *others = (self._cast(item, common) for item in given)
         return made, self._named(text.format(first, *chosen, *others))
 
@@ -191,9 +191,9 @@ class _Values:
         made, name = value
         if isinstance(made, torch.Tensor):
             return name if made.dtype == dtype else self._named(f"{name}.to({_TYPES[dtype]})")
-        known = type(made) in (int, float) and not math.isnan(made) and dtype != torch.bool
-        known = known and (made != 0 or math.copysign(1, made) > 0)  # some Tritons make 0.0 of -0.0
-        _need(known, f"it computes with {made!r}")
+        representable = type(made) in (int, float) and not math.isnan(made) and dtype != torch.bool
+        representable = representable and (made != 0 or math.copysign(1, made) > 0)  # some Tritons make 0.0 of -0.0
+        _need(representable, f"it computes with {made!r}")
         number = torch.full((), made, dtype=dtype).item()
         text = f'float("{number}")' if dtype == torch.float32 else str(number)
         return self._named(f"tl.full({self.size}, {text}, {_TYPES[dtype]})")
@@ -277,7 +277,7 @@ class _Write(_Values):
         size = next(iter(self._lists), "1") + " - 1" * (of_ids.shape == _PART)
         loop = [f"for start in range(0, {size}, BLOCK):", "    place = start + tl.arange(0, BLOCK)"]
         lines = [f"    {name} = {text}" for text, name in {f"place < {size}": "inside", **self._names}.items()]
-        kept = f"found + room * {number} + place"
+        kept = f"scratch + room * {number} + place"
         self.keep = [*loop, *lines, f"    tl.store({kept}, {name}, mask=inside)"]
         real = f"    inside &= ({token} >= 0) & ({token} < vocab)"
         write = f"    tl.store(logits + {token}, tl.load({kept}, mask=inside), mask=inside)"
@@ -292,9 +292,9 @@ class _Write(_Values):
     def _value(self, form: Any) -> tuple[Any, str]:
         later = isinstance(form, tuple) and form[0] == "later"
         self._shift += later
-        found = super()._value(form)
+        value = super()._value(form)
         self._shift -= later
-        return found
+        return value
 
     def _leaf(self, kind: str, parts: list[Any]) -> tuple[Any, str] | None:
         if kind == "read":

@@ -39,8 +39,8 @@ def log_sum_exp_and_entropy(
     if differentiated(logits):
         scratch = other = None  # each result needs memory of its own
     elif scratch is None or other is None:
-        found = [log_sum_exp_and_entropy(*some) for some in blocks(logits, temperature, scratch=(torch.float32,) * 2)]
-        return torch.cat([total for total, _ in found]), torch.cat([entropy for _, entropy in found])
+        parts = [log_sum_exp_and_entropy(*some) for some in blocks(logits, temperature, scratch=(torch.float32,) * 2)]
+        return torch.cat([total for total, _ in parts]), torch.cat([entropy for _, entropy in parts])
     highest = logits.detach().amax(dim=1, keepdim=True)  # it cancels, so it has no gradient
     below = torch.sub(logits, highest, out=scratch).mul_(_LOG2_E / temperature).clamp_(min=_FAR)
     shares = torch.exp2(below, out=other)
@@ -86,21 +86,21 @@ def dynamic_temperature_(
     if (fused := fused_for(logits)) is not None:
         return fused.dynamic_temperature_(logits, *per_row)  # type: ignore[no-any-return]
     memory = (torch.float32, torch.float32)
-    for block, to_come, least, most, power, factor, bow, one, other in blocks(logits, *per_row, scratch=memory):
+    for block, to_come, least, most, power, factor, bow, scratch, other in blocks(logits, *per_row, scratch=memory):
         followed, by = differentiated(logits), least
         if followed:
-            one = other = None
+            scratch = other = None
         if by_entropy:
-            entropy = log_sum_exp_and_entropy(block, to_come, one, other)[1]
-            even = torch.gt(block, -math.inf, out=one).sum(1, keepdim=True).log().clamp(min=1e-10)
+            entropy = log_sum_exp_and_entropy(block, to_come, scratch, other)[1]
+            even = torch.gt(block, -math.inf, out=scratch).sum(1, keepdim=True).log().clamp(min=1e-10)
             share = (entropy / even).nan_to_num(0.0).clamp(1e-10, 1.0)  # of one token the entropy is 0
             # In float64: a float32 power depends on where in the batch its row stands.
             by = least + (most - least) * (share.double() ** power).float()
         top = block.detach().amax(1, keepdim=True).clamp(min=_NEVER)  # it cancels in the softmax
-        below = torch.sub(block, top, out=one).clamp_(min=_NEVER).div_(to_come * by)
+        below = torch.sub(block, top, out=scratch).clamp_(min=_NEVER).div_(to_come * by)
         if smoothed:
             bent = torch.mul(below, bow - 1, out=other).sub_(3 - bow).mul_(below).mul_(below).mul_(factor / 2)
-            below = torch.mul(below, factor == 0, out=one).add_(bent)
+            below = torch.mul(below, factor == 0, out=scratch).add_(bent)
         if followed:
             block.copy_(torch.where(block > -math.inf, below * to_come, -math.inf))
             continue
@@ -135,10 +135,10 @@ def mask_unlikely_(
     if (fused := fused_for(logits)) is not None:
         return fused.mask_unlikely_(logits, *per_row)  # type: ignore[no-any-return]
     memory = (torch.float32, torch.float32)
-    for block, divisor, least, of_top, of_entropy, one, other in blocks(logits, *per_row, scratch=memory):
+    for block, divisor, least, of_top, of_entropy, scratch, other in blocks(logits, *per_row, scratch=memory):
         seen = block.detach()  # where a mask begins has no gradient
-        total, entropy = log_sum_exp_and_entropy(seen, divisor, one, other)
+        total, entropy = log_sum_exp_and_entropy(seen, divisor, scratch, other)
         top = seen.amax(dim=1, keepdim=True)
         lowest = torch.minimum(least + of_top * (top / divisor - total), of_entropy - entropy)
-        mask_below_(block, (divisor * (total + lowest)).minimum(top), one)
+        mask_below_(block, (divisor * (total + lowest)).minimum(top), scratch)
     return logits

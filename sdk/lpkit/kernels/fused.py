@@ -38,9 +38,9 @@ def prepare(device: torch.device, vocab_size: int = PADDED) -> ModuleType | None
         The kernels, or None without kernels.
     """
 
-    def attempt(found: ModuleType) -> None:
+    def attempt(kernels: ModuleType) -> None:
         for logits in shapes(device, vocab_size):
-            _go_over(found, logits)
+            _go_over(kernels, logits)
 
     return _tried(device, WHOLE_ROWS, attempt)
 
@@ -61,56 +61,56 @@ def prepare_few(device: torch.device) -> ModuleType | None:
     Returns:
         The kernels, or None without kernels.
     """
-    return _tried(device, FEW, lambda found: _try_few(found, device))
+    return _tried(device, FEW, lambda kernels: _try_few(kernels, device))
 
 
 def together(names: Sequence[str]) -> ModuleType:
     """Combine the definitions of several modules in one."""
-    found = ModuleType(names[0])
+    merged = ModuleType(names[0])
     for name in names:
-        vars(found).update((key, value) for key, value in vars(import_module(name)).items() if not key.startswith("_"))
-    return found
+        vars(merged).update((key, value) for key, value in vars(import_module(name)).items() if not key.startswith("_"))
+    return merged
 
 
 def _tried(device: torch.device, names: Sequence[str], attempt: Callable[[ModuleType], None]) -> ModuleType | None:
     if device.type != "cuda" or os.environ.get("LPKIT_TRITON") == "0":
         return None
     try:
-        found = together(names)
+        kernels = together(names)
         with torch.inference_mode():
-            attempt(found)
+            attempt(kernels)
     except Exception as error:  # no Triton, no compiler, a GPU that it does not know
         logger.info("without fused kernels on %s: %s: %s", device, type(error).__name__, error)
         return None
-    return found
+    return kernels
 
 
-def _go_over(found: ModuleType, logits: torch.Tensor) -> None:
+def _go_over(kernels: ModuleType, logits: torch.Tensor) -> None:
     ones = torch.ones(len(logits), 1, device=logits.device)
-    found.mask_far_below_top_(logits, ones)
-    found.mask_far_below_top_(logits, ones, ones)
-    found.dynamic_temperature_(logits, *(ones,) * 6)
-    found.add_where_hashed_(logits, ones.int(), ones.int(), ones)
-    found.tournament_(logits, ones, logits[0].repeat(3), ones.long(), ones.long())
-    found.mask_deviations_below_top_(logits, ones)
-    found.mask_unlikely_(logits, *(ones,) * 4)
+    kernels.mask_far_below_top_(logits, ones)
+    kernels.mask_far_below_top_(logits, ones, ones)
+    kernels.dynamic_temperature_(logits, *(ones,) * 6)
+    kernels.add_where_hashed_(logits, ones.int(), ones.int(), ones)
+    kernels.tournament_(logits, ones, logits[0].repeat(3), ones.long(), ones.long())
+    kernels.mask_deviations_below_top_(logits, ones)
+    kernels.mask_unlikely_(logits, *(ones,) * 4)
     ids = torch.zeros(len(logits), 2, dtype=torch.int64, device=logits.device)
     for where in (None, ones > 0):
-        found.keep_ids_(logits, ids, where)
-        found.exclude_top_choices_(logits, ones, ones, ids, where)
+        kernels.keep_ids_(logits, ids, where)
+        kernels.exclude_top_choices_(logits, ones, ones, ids, where)
 
 
-def _try_few(found: ModuleType, device: torch.device) -> None:
-    found.attempt_few(device)
-    found.attempt_histories(device)
+def _try_few(kernels: ModuleType, device: torch.device) -> None:
+    kernels.attempt_few(device)
+    kernels.attempt_histories(device)
 
 
 def fused_for(logits: Any) -> Any:
     """Return the kernels of :func:`prepare` if they suit ``logits``; a recorder stands for its kernels."""
     if isinstance(logits, Recorder):
         return logits.kernels
-    found = prepare(logits.device)
-    return found if found is not None and found.suits(logits) and not differentiated(logits) else None
+    kernels = prepare(logits.device)
+    return kernels if kernels is not None and kernels.suits(logits) and not differentiated(logits) else None
 
 
 def few_for(tensor: Any) -> Any:

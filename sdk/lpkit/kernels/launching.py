@@ -1,4 +1,4 @@
-"""The one place that launches Triton kernels, and repeats a step's launches with other addresses.
+"""The only module that launches Triton kernels, and repeats a step's launches with other addresses.
 
 Half of the host's time of a launch is Triton's Python. A :class:`LaunchPlan` has what the driver needs, prepared once,
 and calls ``cuLaunchKernelEx``, which has been stable since CUDA 11.8; :func:`launch` does so for kernels that it knows.
@@ -29,11 +29,11 @@ class Launch(NamedTuple):
 
 
 class _Thread(threading.local):
-    """Of each thread: another one may launch between the writing of parameters and their launch."""
+    """State of each thread: another thread may launch between the writing of parameters and their launch."""
 
     def __init__(self) -> None:
         self.recording: list[Launch] | None = None
-        self.known: dict[Any, _Bound | None] = {}
+        self.bindings: dict[Any, _Bound | None] = {}
 
 
 _thread = _Thread()
@@ -62,8 +62,8 @@ def launch(kernel: Any, grid: tuple[int, ...], args: tuple[Any, ...], **options:
     device, stream = driver.place()
     key, values = _key(args, special)
     key += id(kernel), device, *options.values()
-    known = _thread.known
-    bound = known.get(key)
+    bindings = _thread.bindings
+    bound = bindings.get(key)
     if bound is not None:
         bound.config.grid[: len(grid)] = grid
         bound.config.stream = stream
@@ -72,37 +72,37 @@ def launch(kernel: Any, grid: tuple[int, ...], args: tuple[Any, ...], **options:
         driver.launch((bound,))
         return
     compiled = kernel[grid](*args, **options)
-    if key not in known and len(known) < MOST_KNOWN:
-        known[key] = driver.bind(Launch(kernel, grid, args, options, compiled), {})
+    if key not in bindings and len(bindings) < MOST_KNOWN:
+        bindings[key] = driver.bind(Launch(kernel, grid, args, options, compiled), {})
 
 
 def _key(args: tuple[Any, ...], specialized: tuple[bool, ...]) -> tuple[tuple[Any, ...], list[Any]]:
     """Return what Triton compiles a kernel for, and its parameters: addresses and numbers."""
-    found: list[Any] = []
+    key: list[Any] = []
     values: list[Any] = []
     for arg, special in zip(args, specialized):  # noqa: B905
         kind = type(arg)
         if kind is int:
             values.append(arg)
-            found.append(arg if special else -(2**31) <= arg < 2**31)
+            key.append(arg if special else -(2**31) <= arg < 2**31)
         elif kind is float or kind is bool:
             values.append(arg)
-            found.append(kind)
+            key.append(kind)
         else:
             address = arg.data_ptr()
             values.append(address)
-            found.append((arg.dtype, address & 15) if special else arg.dtype)
-    return tuple(found), values
+            key.append((arg.dtype, address & 15) if special else arg.dtype)
+    return tuple(key), values
 
 
 def _specialized(kernel: Any) -> tuple[bool, ...] | None:
     """Tell for each argument if Triton compiles for its value or alignment; None for what stands in for a kernel."""
-    found = _special.get(id(kernel))  # a kernel's own hash takes a lock
-    if found is None:
+    remembered = _special.get(id(kernel))  # a kernel's own hash takes a lock
+    if remembered is None:
         params = getattr(kernel, "params", None)
-        found = kernel, None if params is None else tuple(not item.do_not_specialize for item in params)
-        _special[id(kernel)] = found
-    return found[1]
+        remembered = kernel, None if params is None else tuple(not item.do_not_specialize for item in params)
+        _special[id(kernel)] = remembered
+    return remembered[1]
 
 
 _special: dict[int, tuple[Any, tuple[bool, ...] | None]] = {}
@@ -110,7 +110,7 @@ _special: dict[int, tuple[Any, tuple[bool, ...] | None]] = {}
 
 @contextmanager
 def by_triton() -> Iterator[None]:
-    """Let Triton launch everything, in all threads, for those who observe its functions."""
+    """Let Triton launch everything, in all threads, so that observers of its functions see it."""
     _observers.append(None)
     try:
         yield
@@ -133,7 +133,7 @@ def recorded() -> Iterator[list[Launch]]:
 
 
 def place() -> Callable[[], tuple[int, int]]:
-    """Return what tells the current device and stream. A plan is for one stream: its steps use the same memory."""
+    """Return a reader of the current device and stream. A plan is for one stream, as its steps share memory."""
     driver = _driver()
     return (lambda: (0, 0)) if driver is None else driver.place
 
@@ -281,7 +281,7 @@ class _CudaDriver:
         call = self._call
         for bound in bounds:
             error = call(*bound.given)
-            if error == _NO_CONTEXT:  # this thread has not used the GPU yet, except for memory that was at hand
+            if error == _NO_CONTEXT:  # this thread has not used the GPU yet, except for memory that torch had cached
                 torch.cuda.synchronize()
                 error = call(*bound.given)
             if error:

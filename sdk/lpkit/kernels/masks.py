@@ -109,14 +109,14 @@ def exclude_top_choices_(
         return fused.exclude_top_choices_(logits, temperature, log_threshold, keep, where)  # type: ignore[no-any-return]
     edited = torch.ones_like(temperature, dtype=torch.bool) if where is None else where
     memory = (torch.float32, torch.float32)
-    for block, divisor, threshold, some, mine, one, other in blocks(
+    for block, divisor, threshold, some, mine, scratch, other in blocks(
         logits, temperature, log_threshold, keep, edited, scratch=memory
     ):
         seen = block.detach()  # where a mask begins has no gradient
-        likely = divisor * (_log_sum_exp(seen, divisor, one) + threshold)
-        least = _least_from(seen, likely, one, other)  # inf: no token is likely
+        likely = divisor * (_log_sum_exp(seen, divisor, scratch) + threshold)
+        least = _least_from(seen, likely, scratch, other)  # inf: no token is likely
         spared = ((seen.gather(1, some.clamp(min=0)) > least) & (some >= 0)).any(dim=1, keepdim=True)
-        _mask_above_(block, torch.where(mine & ~spared, least, math.inf), one)
+        _mask_above_(block, torch.where(mine & ~spared, least, math.inf), scratch)
     return logits
 
 

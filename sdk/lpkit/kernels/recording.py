@@ -34,7 +34,7 @@ class SlotRule(NamedTuple):
 
     Attributes:
         function: its name.
-        reads: number of the column, among those that the function takes, for each time that the step reads one.
+        reads: for each column that the step reads, its number among the function's columns.
         pairs: most pairs of a token and an output token in a row.
     """
 
@@ -93,7 +93,7 @@ def _operator(name: str, *more: Any) -> Any:
 
 
 def _reflected(name: str) -> Any:
-    return lambda one, other: Computed(name, other, one)
+    return lambda left, right: Computed(name, right, left)
 
 
 class StandIn:
@@ -230,7 +230,7 @@ class Recorder(StandIn):
 
     Attributes:
         made: name and arguments of each call that edits, in order.
-        derived: columns that are computed of others, each behind those that it is computed of.
+        derived: columns that are computed from other columns, each behind the columns that it needs.
     """
 
     dtype = torch.float32
@@ -277,26 +277,26 @@ class Recorder(StandIn):
         Raises:
             NotRecordableError: no functions do.
         """
-        form, found = form_of(tuple(self.made))
+        form, columns_read = form_of(tuple(self.made))
         rule = rules.get(form)
         if rule is not None:
             columns: dict[int, torch.Tensor] = {}
-            for number, column in zip(rule.reads, found, strict=True):
+            for number, column in zip(rule.reads, columns_read, strict=True):
                 if memory_of(columns.setdefault(number, column)) != memory_of(column):
                     raise NotRecordableError("it reads different columns in place of one")
             return [(rule.function, tuple(columns[number] for number in sorted(columns)))], rule
         if sparse and all(name == "write" for name, *_ in self.made):
-            form, found = form_of(self._hoisted(tuple(self.made), {}), numbered=True)
-            return [(OWN_EDIT, (own_edit(form, found), *found))], SlotRule(OWN_EDIT, ())
+            form, columns_read = form_of(self._hoisted(tuple(self.made), {}), numbered=True)
+            return [(OWN_EDIT, (own_edit(form, columns_read), *columns_read))], SlotRule(OWN_EDIT, ())
         if not sparse and [name for name, *_ in self.made] == ["return"]:
-            form, found = form_of(self._hoisted(self.made[0][1], {}), numbered=True)
-            return [(OWN_PROCESS, (own_process(form, found), *found))], None
+            form, columns_read = form_of(self._hoisted(self.made[0][1], {}), numbered=True)
+            return [(OWN_PROCESS, (own_process(form, columns_read), *columns_read))], None
         if len(self.made) > 1 and any(name == "return" for name, *_ in self.made):
             raise NotRecordableError("it edits the logits more than once")
         calls = []
         for name, *values in self._hoisted(tuple(self.made), {}, everything=True):
-            known = name in BY_SLOT and {*map(type, values)} <= {OfSlots, Derived, type(None)}
-            if not known or (name == "keep_ids_" and any(item is not None for item in values[1:])):
+            recordable = name in BY_SLOT and {*map(type, values)} <= {OfSlots, Derived, type(None)}
+            if not recordable or (name == "keep_ids_" and any(item is not None for item in values[1:])):
                 raise NotRecordableError(f"it calls {name} in a way that no kernel by slot knows")
             calls.append((name, tuple(_column(item, BY_SLOT[name]) for item in values)))
         return calls, None
@@ -360,7 +360,7 @@ def _column(value: OfSlots | None, dtype: torch.dtype) -> torch.Tensor | None:
 
 
 def memory_of(column: torch.Tensor | None) -> tuple[Any, ...]:
-    """Return what tells a column from others, while both exist."""
+    """Return a key that identifies a column while it exists."""
     if column is None:
         return ()
     return column.untyped_storage()._cdata, column.storage_offset(), column.shape, column.stride()
@@ -369,7 +369,7 @@ def memory_of(column: torch.Tensor | None) -> tuple[Any, ...]:
 def form_of(value: Any, numbered: bool = False) -> tuple[Any, list[torch.Tensor]]:
     """Return a comparable form of what was computed, and its columns in order, as often as it reads them; ``numbered``:
     once, with their numbers in the form."""
-    found: list[torch.Tensor] = []
+    columns: list[torch.Tensor] = []
     numbers: dict[tuple[Any, ...], int] = {}
 
     def form(value: Any) -> Any:
@@ -380,11 +380,11 @@ def form_of(value: Any, numbered: bool = False) -> tuple[Any, list[torch.Tensor]
         if isinstance(value, tuple):
             return tuple(map(form, value))
         if isinstance(value, OfSlots):
-            number = numbers.setdefault(memory_of(value.column), len(found)) if numbered else len(found)
-            if number == len(found):
-                found.append(value.column)
+            number = numbers.setdefault(memory_of(value.column), len(columns)) if numbered else len(columns)
+            if number == len(columns):
+                columns.append(value.column)
             leaf = value.kind, value.dtype, value.dims
             return (*leaf, number) if numbered else leaf
         return value
 
-    return form(value), found
+    return form(value), columns

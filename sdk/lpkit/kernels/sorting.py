@@ -38,8 +38,8 @@ def sort(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         The same shape and dtype, ascending, NaN last; and int64, the former position of each value.
     """
     if values.dtype != torch.float32 or not _by_numpy(values):
-        found = values.sort(stable=True, dim=-1)
-        return found.values, found.indices
+        ordered = values.sort(stable=True, dim=-1)
+        return ordered.values, ordered.indices
     # One number per value: its bits, turned so that they sort like the value, followed by its position.
     bits = (values.detach() + 0.0).contiguous().view(torch.int32)  # -0.0 is 0.0
     bits = bits.masked_fill(values != values, torch.iinfo(torch.int32).max)

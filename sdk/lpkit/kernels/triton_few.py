@@ -41,14 +41,14 @@ def _at_ids(
 
 @once
 def _mask_ids(
-    logits, slots, own, ids, held,
-    own_step, stride, across, ids_stride, ids_across, width, vocab,
+    logits, slots, active, ids, held,
+    active_step, stride, across, ids_stride, ids_across, width, vocab,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Mask a row's ids, and restore them if no other token is left. Reads only up to the first tile with an unmasked
     token."""
     row = tl.program_id(0).to(tl.int64)
-    _, edited = entry(slots, own, own_step, row)
+    _, edited = entry(slots, active, active_step, row)
     k = tl.where(edited, width, 0)
     logits += row * stride
     ids += row * ids_stride
@@ -79,9 +79,9 @@ def _mask_ids(
 
 def read(logits: torch.Tensor, rows: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
     """Return ``logits[rows, ids.clamp(0, vocab - 1)]`` for rows ``[n]`` and ids ``[n, k]``."""
-    found = torch.empty(ids.shape, dtype=logits.dtype, device=logits.device)
-    _over_ids("read", logits, rows, ids, found)
-    return found
+    values = torch.empty(ids.shape, dtype=logits.dtype, device=logits.device)
+    _over_ids("read", logits, rows, ids, values)
+    return values
 
 
 def write(logits: torch.Tensor, rows: torch.Tensor, ids: torch.Tensor, values: torch.Tensor | float) -> None:
@@ -104,12 +104,12 @@ def _over_ids(
 
 def mask_ids_(logits: torch.Tensor, ids: torch.Tensor, entries: Entries | None = None) -> torch.Tensor:
     """See :func:`lpkit.kernels.mask_ids_`. A row with a NaN behind a remaining token is masked all the same.
-    ``entries``: the rows to edit, of which each has its own ids."""
+    ``entries``: the rows to edit; each has its own ids."""
     if ids.numel():
-        slots, own, own_step, *_ = entries or by_row(logits)
+        slots, active, active_step, *_ = entries or by_row(logits)
         held = torch.empty(ids.shape, dtype=logits.dtype, device=logits.device)
-        sizes = (own_step, *logits.stride(), *ids.stride(), ids.shape[1], logits.shape[1])
-        given = (logits, slots, own, ids, held, *sizes)
+        sizes = (active_step, *logits.stride(), *ids.stride(), ids.shape[1], logits.shape[1])
+        given = (logits, slots, active, ids, held, *sizes)
         launch(_mask_ids, (ids.shape[0],), given, BLOCK=LISTED, num_warps=WARPS)
     return logits
 

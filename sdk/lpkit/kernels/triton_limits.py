@@ -57,20 +57,20 @@ TILES = {"tops": BLOCK, "moments": BLOCK // 2, "shares": BLOCK // 2}
 
 @over_rows
 def _over_row(
-    logits, slots, own, found, first, second, third, fourth, fifth, sixth,
-    own_step, first_step, second_step, third_step, fourth_step, fifth_step, sixth_step,
+    logits, slots, active, scratch, first, second, third, fourth, fifth, sixth,
+    active_step, first_step, second_step, third_step, fourth_step, fifth_step, sixth_step,
     stride, vocab, spans, parts, size, k,
     RULE: tl.constexpr, KIND: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Apply a rule to a part of a row, or to all of it.
 
     ``RULE`` gets (word-aligned address before the row, the row's begin and end relative to it, begin and end of the
-    part); the memory for what is found; the addresses of the row's values; (row, part, parts, spans, vocabulary, k).
+    part); the scratch memory; the addresses of the row's values; (row, part, parts, spans, vocabulary, k).
     """
     row, part = tl.program_id(0), tl.program_id(1)
     if (KIND == "far") | (KIND == "deviating") | (KIND == "unlikely"):
         row, part = backwards()
-    slot, edited = entry(slots, own, own_step, row)
+    slot, edited = entry(slots, active, active_step, row)
     if edited:
         start, begin, end = bounds(logits, row, stride, vocab)
         tiles = start, begin, end, part * size, min(part * size + size, end)
@@ -82,11 +82,11 @@ def _over_row(
             fifth + slot * fifth_step,
             sixth + slot * sixth_step,
         )
-        RULE(tiles, found, values, (row, part, parts, spans, vocab, k), KIND, KEPT, BLOCK)
+        RULE(tiles, scratch, values, (row, part, parts, spans, vocab, k), KIND, KEPT, BLOCK)
 
 
 @triton.jit
-def _statistics(tiles, found, values, at, KIND: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr):
+def _statistics(tiles, scratch, values, at, KIND: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr):
     """Store the highest logit of each span, and four numbers for each part of each row.
 
     ``KIND``: "tops", for the highest logit and the number of NaN; "moments" and "shares", for the input of
@@ -95,7 +95,7 @@ def _statistics(tiles, found, values, at, KIND: tl.constexpr, KEPT: tl.constexpr
     """
     start, begin, end, first_tile, last_tile = tiles
     row, part, parts, spans, _, _ = at
-    found, tops = numbers_of(found, row, parts, spans)
+    numbers, tops = numbers_of(scratch, row, parts, spans)
     scale = 1.0
     if KIND == "shares":
         scale /= tl.load(values[0])
@@ -124,42 +124,42 @@ def _statistics(tiles, found, values, at, KIND: tl.constexpr, KEPT: tl.constexpr
             first = first * tl.exp(moved) + share
             count += tl.where(seen > float("-inf"), 1.0, 0.0)
         best = higher
-    found += part * 4
+    numbers += part * 4
     top = tl.max(best, 0)
     whole = tl.sum(count, 0)
-    tl.store(found, top)
+    tl.store(numbers, top)
     if KIND == "tops":
-        tl.store(found + 1, whole)
+        tl.store(numbers + 1, whole)
     elif KIND == "moments":
         middle = tl.sum(count * first, 0) / tl.maximum(whole, 1.0)
-        tl.store(found + 1, whole)
-        tl.store(found + 2, middle)
-        tl.store(found + 3, tl.sum(second + count * (first - middle) * (first - middle), 0))
+        tl.store(numbers + 1, whole)
+        tl.store(numbers + 2, middle)
+        tl.store(numbers + 3, tl.sum(second + count * (first - middle) * (first - middle), 0))
     else:
         moved = tl.maximum((best - tl.where(top == float("-inf"), 0.0, top)) * scale, FAR)
-        tl.store(found + 1, tl.sum(first * tl.exp(moved), 0))
-        tl.store(found + 2, tl.sum((second + first * moved) * tl.exp(moved), 0))
-        tl.store(found + 3, whole)
+        tl.store(numbers + 1, tl.sum(first * tl.exp(moved), 0))
+        tl.store(numbers + 2, tl.sum((second + first * moved) * tl.exp(moved), 0))
+        tl.store(numbers + 3, whole)
 
 
 @triton.jit
-def _mask_by_limit(tiles, found, values, at, KIND: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr):
+def _mask_by_limit(tiles, scratch, values, at, KIND: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr):
     """Mask logits below a limit that depends on the row's numbers.
 
     ``KIND``: "far", a distance, times a temperature, below the highest logit; "deviating", a number of standard
     deviations below it; "unlikely", see :func:`lpkit.kernels.mask_unlikely_`.
     """
     start, begin, end, first, last = tiles
-    found, tops = numbers_of(found, at[0], at[2], at[3])
+    numbers, tops = numbers_of(scratch, at[0], at[2], at[3])
     parts = at[2]
     given = tl.load(values[0])
     if KIND == "far":
-        limit = highest(found, parts) - given * tl.load(values[1])
+        limit = highest(numbers, parts) - given * tl.load(values[1])
     elif KIND == "deviating":
-        top, deviation = of_moments(found, parts)
+        top, deviation = of_moments(numbers, parts)
         limit = top - (given * deviation).to(tl.float32)
     else:
-        top, total, entropy, _ = of_entropy(found, parts, 1.0 / given)
+        top, total, entropy, _ = of_entropy(numbers, parts, 1.0 / given)
         least = tl.load(values[1])
         least += tl.load(values[2]) * (top / given - total)
         other = tl.load(values[3]) - entropy
@@ -175,14 +175,14 @@ def _last_before(flags, which, end):
 
 
 @triton.jit
-def _exclude(tiles, found, values, at, KIND: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr):
+def _exclude(tiles, scratch, values, at, KIND: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr):
     """Mask a row's tokens that are at least as likely as its threshold, except the least likely of them, unless this
     masks one of its ids. Few spans have such a token: one program reads them all."""
     start, begin, end, _, _ = tiles
     row, _, parts, spans, vocab, k = at
-    found, tops = numbers_of(found, row, parts, spans)
+    numbers, tops = numbers_of(scratch, row, parts, spans)
     temperature = tl.load(values[0])
-    _, total, _, _ = of_entropy(found, parts, 1.0 / temperature)
+    _, total, _, _ = of_entropy(numbers, parts, 1.0 / temperature)
     limit = temperature * (total + tl.load(values[1]))
     which = tl.arange(0, KEPT)
     best = tl.full((SPAN,), float("inf"), tl.float32)
@@ -213,14 +213,14 @@ def _exclude(tiles, found, values, at, KIND: tl.constexpr, KEPT: tl.constexpr, B
 
 
 @triton.jit
-def _retemper(tiles, found, values, at, KIND: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr):
+def _retemper(tiles, scratch, values, at, KIND: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr):
     """Divide by each row's temperature, and bend the logits."""
     start, begin, end, first, last = tiles
     row, _, parts, spans, _, _ = at
-    found, _ = numbers_of(found, row, parts, spans)
+    numbers, _ = numbers_of(scratch, row, parts, spans)
     temperature, low = tl.load(values[0]), tl.load(values[1])
     smoothing, curve = tl.load(values[4]), tl.load(values[5])
-    top, _, entropy, count = of_entropy(found, parts, 1.0 / temperature)
+    top, _, entropy, count = of_entropy(numbers, parts, 1.0 / temperature)
     share = entropy / tl.maximum(tl.log(count), LEAST)  # one token: the entropy is 0
     share = tl.where(share > LEAST, tl.minimum(share, 1.0), LEAST)  # NaN too
     power = tl.exp2(tl.load(values[3]) * tl.log2(share))
@@ -237,10 +237,10 @@ def _retemper(tiles, found, values, at, KIND: tl.constexpr, KEPT: tl.constexpr, 
 
 
 @triton.jit
-def _add_hashed(tiles, found, values, at, KIND: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr):
+def _add_hashed(tiles, scratch, values, at, KIND: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr):
     """Add each row's bias where the hash of its seed and a token is below its limit."""
     start, begin, end, first, last = tiles
-    seed, limit, bias = tl.load(found + at[0] * at[5]), tl.load(values[0]), tl.load(values[1])
+    seed, limit, bias = tl.load(scratch + at[0] * at[5]), tl.load(values[0]), tl.load(values[1])
     for offset in range(first, last, BLOCK):
         state = (offset - begin + tl.arange(0, BLOCK) ^ seed).to(tl.uint32, bitcast=True)
         state = (state ^ (state >> 16)) * FIRST
@@ -253,29 +253,29 @@ def _add_hashed(tiles, found, values, at, KIND: tl.constexpr, KEPT: tl.constexpr
 
 
 @triton.jit
-def _kept(tiles, found, values, at, KIND: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr):
+def _kept(tiles, scratch, values, at, KIND: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr):
     """Read the logits that a row keeps; behind them, store 1 if only these are kept."""
     row, _, _, _, vocab, k = at
-    found += row.to(tl.int64) * (k + 1)
+    scratch += row.to(tl.int64) * (k + 1)
     alive = tl.zeros((KEPT,), tl.int32)
     broken = tl.zeros((KEPT,), tl.int32)
     for offset in range(0, k, KEPT):
         place, token, real = ids_at(values[0], offset, 1, k, vocab, KEPT)
         value = tl.load(tiles[0] + tiles[1] + token, mask=real, other=float("-inf"))
-        tl.store(found + place, value, mask=place < k)
+        tl.store(scratch + place, value, mask=place < k)
         alive |= (value > float("-inf")).to(tl.int32)
         broken |= (value != value).to(tl.int32)  # NaN is the highest of a row, and not above -inf
     wanted = (tl.load(values[0]) >= 0) & (tl.max(alive, 0) > 0) & (tl.max(broken, 0) == 0)
-    tl.store(found + k, wanted.to(tl.float32))
+    tl.store(scratch + k, wanted.to(tl.float32))
 
 
 @triton.jit
-def _keep(tiles, found, values, at, KIND: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr):
+def _keep(tiles, scratch, values, at, KIND: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr):
     """Mask a part of a row, and restore its kept logits."""
     start, begin, end, first, last = tiles
     row, _, _, _, vocab, k = at
-    found += row.to(tl.int64) * (k + 1)
-    if tl.load(found + k) != 0:
+    scratch += row.to(tl.int64) * (k + 1)
+    if tl.load(scratch + k) != 0:
         masked = tl.full((BLOCK,), float("-inf"), tl.float32)
         for offset in range(first, last, BLOCK):
             write(start, offset, begin, end, masked, masked < 0.0, BLOCK)
@@ -284,19 +284,19 @@ def _keep(tiles, found, values, at, KIND: tl.constexpr, KEPT: tl.constexpr, BLOC
             item, token, real = ids_at(values[0], offset, 1, k, vocab, KEPT)
             place = token + begin
             here = real & (place >= first) & (place < last)
-            tl.store(start + place, tl.load(found + item, mask=here, other=0.0), mask=here)
+            tl.store(start + place, tl.load(scratch + item, mask=here, other=0.0), mask=here)
 
 
 def _over(
-    rule: Any, logits: torch.Tensor, entries: Entries, values: Sequence[torch.Tensor], found: torch.Tensor,
+    rule: Any, logits: torch.Tensor, entries: Entries, values: Sequence[torch.Tensor], scratch: torch.Tensor,
     kind: str = "", k: int = 0, block: int = SPAN.value, at_once: bool = False, warps: int = WARPS, **options: Any,
 ) -> torch.Tensor:  # fmt: skip
     """Apply a rule to each part of each row, or to all of it ``at_once``; ``k``: its ids, or steps between seeds."""
     (rows, parts), sizes = grid_of(logits)
-    values = (*values, *(entries.own,) * (COLUMNS - len(values)))  # what is not read
-    given = (logits, entries.slots, entries.own, found, *values, entries.step, *(item.stride(0) for item in values))
+    values = (*values, *(entries.active,) * (COLUMNS - len(values)))  # what is not read
+    args = (logits, entries.slots, entries.active, scratch, *values, entries.step, *(item.stride(0) for item in values))
     options |= {"RULE": rule, "KIND": kind, "KEPT": KEPT, "BLOCK": block}
-    launch(_over_row, (rows, 1 if at_once else parts), (*given, *sizes, k), **options, num_warps=warps)
+    launch(_over_row, (rows, 1 if at_once else parts), (*args, *sizes, k), **options, num_warps=warps)
     return logits
 
 
@@ -307,9 +307,9 @@ def _by_numbers(
     """Compute the numbers of each row, ``[n, 4 * parts + spans]``, and apply a rule that depends on them."""
     (rows, parts), (_, _, spans, _, _) = grid_of(logits)
     values = [*(per_row(item, entries, dtype) for item in values), *ids]
-    found = torch.empty(rows, parts * 4 + spans, dtype=torch.float32, device=logits.device)
-    _over(_statistics, logits, entries, values[:1], found, numbers, block=TILES[numbers])
-    return _over(rule, logits, entries, values, found, **options)
+    scratch = torch.empty(rows, parts * 4 + spans, dtype=torch.float32, device=logits.device)
+    _over(_statistics, logits, entries, values[:1], scratch, numbers, block=TILES[numbers])
+    return _over(rule, logits, entries, values, scratch, **options)
 
 
 def _mask_by(limit: str, numbers: str, *given: Any, **options: Any) -> torch.Tensor:
@@ -318,7 +318,7 @@ def _mask_by(limit: str, numbers: str, *given: Any, **options: Any) -> torch.Ten
 
 
 @cache
-def _one(device: torch.device) -> torch.Tensor:
+def _unit_temperature(device: torch.device) -> torch.Tensor:
     return torch.ones(1, 1, device=device)
 
 
@@ -326,7 +326,7 @@ def mask_far_below_top_(
     logits: torch.Tensor, distance: torch.Tensor, temperature: torch.Tensor | None = None,
     entries: Entries | None = None,
 ) -> torch.Tensor:  # fmt: skip
-    temperature = _one(logits.device) if temperature is None else temperature
+    temperature = _unit_temperature(logits.device) if temperature is None else temperature
     return _mask_by("far", "tops", logits, (distance, temperature), entries or by_row(logits))
 
 
@@ -341,18 +341,18 @@ def mask_unlikely_(logits: torch.Tensor, *values: torch.Tensor, entries: Entries
 
 
 @cache
-def _own(step: OwnStep) -> Any:
+def _kernel_of(step: OwnStep) -> Any:
     return compiled(step, {**globals()})
 
 
 def process_rows_(logits: torch.Tensor, step: OwnStep, *columns: torch.Tensor, entries: Entries) -> torch.Tensor:
     """Edit whole rows by an author's own operations."""
-    rule = _own(step)
+    rule = _kernel_of(step)
     if step.reads_top:  # "far": from the last part on, which the first launch has just read
         return _by_numbers(
             "tops", rule, logits, (), entries, columns, kind="far", block=BLOCK // 2, enable_fp_fusion=False
         )
-    return _over(rule, logits, entries, columns, entries.own, block=BLOCK // 2, enable_fp_fusion=False)
+    return _over(rule, logits, entries, columns, entries.active, block=BLOCK // 2, enable_fp_fusion=False)
 
 
 def exclude_top_choices_(

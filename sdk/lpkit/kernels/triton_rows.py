@@ -50,15 +50,15 @@ def over_rows(function: Any) -> Any:
 
 
 @triton.jit
-def entry(slots, own, own_step, row):
+def entry(slots, active, active_step, row):
     """Return (entry of a row, True if the row is edited)."""
     slot = tl.load(slots + row).to(tl.int64)
-    return slot, tl.load(own + slot * own_step) != 0
+    return slot, tl.load(active + slot * active_step) != 0
 
 
 @triton.jit
 def ids_at(ids, start, across, k, vocab, BLOCK: tl.constexpr):
-    """Return (places among a row's ids, the ids, True for those of the vocabulary)."""
+    """Return (positions among a row's ids, the ids, True for ids within the vocabulary)."""
     place = start + tl.arange(0, BLOCK)
     token = tl.load(ids + place * across, mask=place < k, other=-1)
     return place, token, (token >= 0) & (token < vocab)
@@ -120,10 +120,10 @@ def backwards():
 
 
 @triton.jit
-def numbers_of(found, row, parts, spans):
+def numbers_of(scratch, row, parts, spans):
     """Return (memory for the four numbers of each of a row's parts, memory for the highest logits of its spans)."""
-    found += row.to(tl.int64) * (parts * 4 + spans)
-    return found, found + parts * 4
+    scratch += row.to(tl.int64) * (parts * 4 + spans)
+    return scratch, scratch + parts * 4
 
 
 @triton.jit
@@ -148,47 +148,47 @@ def mask_spans(start, begin, end, tops, first, last, limit):
 
 
 @triton.jit
-def number(found, which, parts, FILL: tl.constexpr):
+def number(numbers, which, parts, FILL: tl.constexpr):
     """Return one of the four numbers of each part of a row, with ``FILL`` behind the last part."""
     part = tl.arange(0, PARTS)
-    return tl.load(found + part * 4 + which, mask=part < parts, other=FILL)
+    return tl.load(numbers + part * 4 + which, mask=part < parts, other=FILL)
 
 
 @triton.jit
-def highest(found, parts):
+def highest(numbers, parts):
     """Return a row's highest logit, by the first two numbers of each part; NaN if it has one, as torch's ``amax``."""
-    broken = tl.sum(number(found, 1, parts, 0.0), 0) > 0
-    return tl.where(broken, float("nan"), tl.max(number(found, 0, parts, float("-inf")), 0))
+    broken = tl.sum(number(numbers, 1, parts, 0.0), 0) > 0
+    return tl.where(broken, float("nan"), tl.max(number(numbers, 0, parts, float("-inf")), 0))
 
 
 @triton.jit
-def of_entropy(found, parts, scale):
+def of_entropy(numbers, parts, scale):
     """Return (highest logit, logarithm of the sum of exponentials, entropy, unmasked tokens) of a row.
 
     Each part has its highest logit; the sum of shares, relative to that logit's; the sum of their products with their
     logarithms; and the number of unmasked tokens.
     """
-    best = number(found, 0, parts, float("-inf"))
+    best = number(numbers, 0, parts, float("-inf"))
     top = tl.max(best, 0)
     below = tl.maximum((best - tl.where(top == float("-inf"), 0.0, top)) * scale, FAR)
-    total = number(found, 1, parts, 0.0)
-    weighed = tl.sum((number(found, 2, parts, 0.0) + total * below) * tl.exp(below), 0)
+    total = number(numbers, 1, parts, 0.0)
+    weighed = tl.sum((number(numbers, 2, parts, 0.0) + total * below) * tl.exp(below), 0)
     total = tl.sum(total * tl.exp(below), 0)
     log_total = tl.where(total == 0, float("nan"), tl.log(total))  # NaN: all is masked
-    count = tl.sum(number(found, 3, parts, 0.0), 0)
+    count = tl.sum(number(numbers, 3, parts, 0.0), 0)
     return top, top * scale + log_total, log_total - weighed / total, count
 
 
 @triton.jit
-def of_moments(found, parts):
+def of_moments(numbers, parts):
     """Return (highest logit, standard deviation in float64) of a row.
 
     Each part has its highest logit, and for its unmasked logits the number, the mean, and the sum of squares around it.
     """
-    top = tl.max(number(found, 0, parts, float("-inf")), 0)
-    count = number(found, 1, parts, 0.0).to(tl.float64)
-    mean = number(found, 2, parts, 0.0).to(tl.float64)
-    squares = number(found, 3, parts, 0.0).to(tl.float64)
+    top = tl.max(number(numbers, 0, parts, float("-inf")), 0)
+    count = number(numbers, 1, parts, 0.0).to(tl.float64)
+    mean = number(numbers, 2, parts, 0.0).to(tl.float64)
+    squares = number(numbers, 3, parts, 0.0).to(tl.float64)
     whole = tl.sum(count, 0)
     away = mean - tl.sum(count * mean, 0) / whole
     return top, tl.sqrt(tl.sum(squares + count * away * away, 0) / whole)
@@ -233,14 +233,14 @@ class Entries(NamedTuple):
 
     Attributes:
         slots: int64 or int32 ``[rows]``, contiguous.
-        own: bool, True for entries whose rows are edited.
-        step: elements from one entry of ``own`` to the next.
+        active: bool, True for entries whose rows are edited.
+        step: elements from one entry of ``active`` to the next.
         size: number of entries.
         texts: the rows' :class:`~lpkit.kernels.recording.SlotHistories`, for functions that read them.
     """
 
     slots: torch.Tensor
-    own: torch.Tensor
+    active: torch.Tensor
     step: int
     size: int
     texts: Any = None
@@ -269,5 +269,5 @@ def per_row(values: torch.Tensor, entries: Entries, dtype: torch.dtype = torch.f
 
 
 def packed(ids: torch.Tensor) -> torch.Tensor:
-    """Return ids of which those of a row lie side by side."""
+    """Return the ids in memory in which a row's ids lie side by side."""
     return ids if ids.stride(1) == 1 else ids.contiguous()

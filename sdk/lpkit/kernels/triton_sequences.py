@@ -57,38 +57,38 @@ def text_at(text, place, mask, FILL: tl.constexpr, DRAFTS: tl.constexpr):
 @triton.jit
 def member(sets, octets, token):
     """Test if tokens are in a set, a bit mask; ids outside of it are not."""
-    known = (token >= 0) & (token >> 3 < octets)
-    octet = tl.load(sets + (token >> 3), mask=known, other=0).to(tl.int32)
+    in_range = (token >= 0) & (token >> 3 < octets)
+    octet = tl.load(sets + (token >> 3), mask=in_range, other=0).to(tl.int32)
     return ((octet >> (token & 7).to(tl.int32)) & 1) > 0
 
 
 @triton.jit
-def text_of(slots, own, own_step, tokens, stride, lasts, drafts, committed, row, DRAFTS: tl.constexpr):
+def text_of(slots, active, active_step, tokens, stride, lasts, drafts, committed, row, DRAFTS: tl.constexpr):
     """Return (slot, True if edited, length, text) of a row's text in its slot's memory."""
-    slot, edited = entry(slots, own, own_step, row)
+    slot, edited = entry(slots, active, active_step, row)
     length = tl.where(edited, tl.load(lasts + row) + 1, 0).to(tl.int32)
     return slot, edited, length, drafts_of(tokens + slot * stride, drafts, committed, slot, row, length, DRAFTS)
 
 
 @triton.jit
-def _common(text, one, other, known, DRAFTS: tl.constexpr, SPAN: tl.constexpr):
-    """Count equal tokens before two positions, ``one < other``; ``known`` of them are known to be equal."""
-    going = known < one
+def _common(text, earlier, later, count, DRAFTS: tl.constexpr, SPAN: tl.constexpr):
+    """Count equal tokens before two positions, ``earlier < later``; ``count`` of them are known to be equal."""
+    going = count < earlier
     while going:
-        back = known + 1 + tl.arange(0, SPAN)
-        there = back <= one
-        mine = text_at(text, one - back, there, 0, DRAFTS)
-        theirs = text_at(text, other - back, there, 0, DRAFTS)
+        back = count + 1 + tl.arange(0, SPAN)
+        there = back <= earlier
+        mine = text_at(text, earlier - back, there, 0, DRAFTS)
+        theirs = text_at(text, later - back, there, 0, DRAFTS)
         equal = tl.min(tl.where(there & (mine == theirs), SPAN, tl.arange(0, SPAN)), 0)
-        known += equal
+        count += equal
         going = equal == SPAN
-    return known
+    return count
 
 
 @once
 def _matches(
-    tokens, slots, own, lasts, sizes, since, windows, drafts, committed, sets, set_of, found,
-    stride, own_step, size_step, window_step, set_stride, set_step, octets, width,
+    tokens, slots, active, lasts, sizes, since, windows, drafts, committed, sets, set_of, out,
+    stride, active_step, size_step, window_step, set_stride, set_step, octets, width,
     ASKED: tl.constexpr, SINCE: tl.constexpr, WINDOW: tl.constexpr, SETS: tl.constexpr, DRAFTS: tl.constexpr,
     POSITIONS: tl.constexpr, AT_ONCE: tl.constexpr, REACH: tl.constexpr, SPAN: tl.constexpr,
 ):  # fmt: skip
@@ -107,7 +107,7 @@ def _matches(
     compared further.
     """
     row = tl.program_id(1).to(tl.int64)
-    slot, _, length, text = text_of(slots, own, own_step, tokens, stride, lasts, drafts, committed, row, DRAFTS)
+    slot, _, length, text = text_of(slots, active, active_step, tokens, stride, lasts, drafts, committed, row, DRAFTS)
     place = tl.program_id(0) * POSITIONS + tl.arange(0, POSITIONS)
     first = 0
     if SINCE:
@@ -145,35 +145,35 @@ def _matches(
         done += AT_ONCE
     alone = tl.max(tl.where(same, place, -1), 0)
     if (alone >= 0) & (done < enough):
-        known = done
+        count = done
         second = tl.max(tl.where(same & (place < alone), place, -1), 0)
         if second >= 0:
             period = alone - second
-            known = done - period
-            before_end = _common(text, length - period, length, known, DRAFTS, SPAN)
+            count = done - period
+            before_end = _common(text, length - period, length, count, DRAFTS, SPAN)
             before_end += period
-            before_last = _common(text, second, alone, known, DRAFTS, SPAN)
+            before_last = _common(text, second, alone, count, DRAFTS, SPAN)
             before_last += period
             before_each = before_last - (alone - place)
             matched = tl.where(same, tl.minimum(before_each, before_end), matched)
             alone = tl.max(tl.where(same & (before_each == before_end), place, -1), 0)
-            known = before_end
+            count = before_end
         if alone >= 0:
-            further = _common(text, alone, length, known, DRAFTS, SPAN)
+            further = _common(text, alone, length, count, DRAFTS, SPAN)
             matched = tl.where(place == alone, further, matched)
     inside = place < width
     before = place - first
-    found += row * width + place
+    out += row * width + place
     completes = (place < length) & (matched >= enough) & (before >= enough)
     if ASKED == "lengths":
-        tl.store(found, tl.minimum(tl.minimum(matched, enough), tl.maximum(before, 0)), mask=inside)
+        tl.store(out, tl.minimum(tl.minimum(matched, enough), tl.maximum(before, 0)), mask=inside)
     elif ASKED == "ngram":
-        tl.store(found, completes, mask=inside)
+        tl.store(out, completes, mask=inside)
     else:
         token = text_at(text, place, completes, -1, DRAFTS)
         if SETS:
             token = tl.where(member(sets, octets, token), -1, token)
-        tl.store(found, token.to(tl.int64), mask=inside)
+        tl.store(out, token.to(tl.int64), mask=inside)
 
 
 @triton.jit
@@ -280,23 +280,23 @@ def _matched(
     size: torch.Tensor | None = None,
 ) -> torch.Tensor:  # fmt: skip
     tokens, last = tokens.contiguous(), lengths - 1
-    found = torch.empty(tokens.shape, dtype=dtype, device=tokens.device)
-    if found.numel():
+    out = torch.empty(tokens.shape, dtype=dtype, device=tokens.device)
+    if out.numel():
         first = last if since is None else since.contiguous()
         texts = SlotHistories(tokens, first, last, last, last, tokens.shape[1], 0)
-        matches(asked, found, by_row(tokens)._replace(texts=texts), size, since_prompt=since is not None)
-    return found
+        matches(asked, out, by_row(tokens)._replace(texts=texts), size, since_prompt=since is not None)
+    return out
 
 
 def matches(
-    asked: str, found: torch.Tensor, entries: Entries, size: torch.Tensor | None = None,
+    asked: str, out: torch.Tensor, entries: Entries, size: torch.Tensor | None = None,
     window: torch.Tensor | None = None, sets: tuple[torch.Tensor, ...] = (), since_prompt: bool = False,
 ) -> None:  # fmt: skip
-    """Store what ``_matches`` is ``asked``, for texts and columns by slot, in ``found``, ``[rows, width]``.
+    """Store what ``_matches`` is ``asked``, for texts and columns by slot, in ``out``, ``[rows, width]``.
 
     Args:
         asked: "lengths", "ngram" or "ids".
-        found: int32 or int64; bool for "ngram".
+        out: int32 or int64; bool for "ngram".
         entries: of the rows, with texts.
         size: int64 column, not for "lengths".
         window: int64 column, number of last tokens that count.
@@ -304,16 +304,16 @@ def matches(
             left out. Empty: none.
         since_prompt: only output tokens count.
     """
-    slots, own, own_step, _, texts = entries
+    slots, active, active_step, _, texts = entries
     held, prompts, last, *rest = texts[:5]
     columns = [last if item is None else item for item in (size, window, *(sets or (None, None)))]
     size_by, window_by, masks, set_of = columns
-    steps = (held.stride(0), own_step, size_by.stride(0), window_by.stride(0))
+    steps = (held.stride(0), active_step, size_by.stride(0), window_by.stride(0))
     sizes = (masks.stride(0), set_of.stride(0), masks.shape[-1], texts.width)
-    given = (held, slots, own, last, size_by, prompts, window_by, *rest, masks, set_of, found, *steps, *sizes)
+    given = (held, slots, active, last, size_by, prompts, window_by, *rest, masks, set_of, out, *steps, *sizes)
     options = {"ASKED": asked, "SINCE": since_prompt, "WINDOW": window is not None, "SETS": bool(sets)}
     # Programs of a row come one after the other, because they read the same tokens.
-    grid = ratio_up(texts.width, POSITIONS), found.shape[0]
+    grid = ratio_up(texts.width, POSITIONS), out.shape[0]
     launch(_matches, grid, given, **options, DRAFTS=texts.kind, **SIZES, num_warps=WARPS)
 
 

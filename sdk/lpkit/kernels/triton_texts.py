@@ -95,20 +95,20 @@ def _fresh(text, prompt, total, since, size, weights, k, DRAFTS: tl.constexpr, B
 
 @once
 def _by_text(
-    logits, slots, own, tokens, prompts, lasts, drafts, committed, first, second, third, fourth, fifth, found,
-    stride, own_step, text_stride, first_step, second_step, third_step, fourth_step, fifth_step,
+    logits, slots, active, tokens, prompts, lasts, drafts, committed, first, second, third, fourth, fifth, scratch,
+    stride, active_step, text_stride, first_step, second_step, third_step, fourth_step, fifth_step,
     first_size, second_size, third_size, fourth_size, fifth_size, width, vocab, nobody,
     RULE: tl.constexpr, DRAFTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Apply a rule to a row's text, in one program or in one for each ``BLOCK`` tokens.
 
     ``RULE`` gets (row, slot, True if edited, prompt's length, text's length); the text; (memory, elements from one slot
-    to the next, width) of each column; the row's logits and its memory for what is found; (width of the texts,
+    to the next, width) of each column; the row's logits; the scratch memory; (width of the texts,
     vocabulary, slot of nobody).
     """
     row = tl.program_id(0).to(tl.int64)
     slot, edited, total, text = text_of(
-        slots, own, own_step, tokens, text_stride, lasts, drafts, committed, row, DRAFTS
+        slots, active, active_step, tokens, text_stride, lasts, drafts, committed, row, DRAFTS
     )
     at = row, slot, edited, tl.load(prompts + slot, mask=edited, other=0).to(tl.int32), total
     columns = (
@@ -118,7 +118,7 @@ def _by_text(
         (fourth, fourth_step, fourth_size),
         (fifth, fifth_step, fifth_size),
     )
-    RULE(at, text, columns, logits + row * stride, found, (width, vocab, nobody), DRAFTS, BLOCK)
+    RULE(at, text, columns, logits + row * stride, scratch, (width, vocab, nobody), DRAFTS, BLOCK)
 
 
 @triton.jit
@@ -128,7 +128,7 @@ def _of(column, slot):
 
 
 @triton.jit
-def _lower(at, text, columns, logits, found, sizes, DRAFTS: tl.constexpr, BLOCK: tl.constexpr):
+def _lower(at, text, columns, logits, scratch, sizes, DRAFTS: tl.constexpr, BLOCK: tl.constexpr):
     """Store the penalized logit of each token of a row's text: its output tokens are compared with each."""
     row, slot, edited, prompt, total = at
     repetitions, presences, frequencies, _, _ = columns
@@ -149,27 +149,27 @@ def _lower(at, text, columns, logits, found, sizes, DRAFTS: tl.constexpr, BLOCK:
         value = tl.where(value > 0, divided, value * repetition)
         value = value - tl.load(_of(frequencies, slot)) * count.to(tl.float32)
         value = value - tl.load(_of(presences, slot)) * tl.where(count > 0, 1.0, 0.0)
-        tl.store(found + row * width + place, value, mask=real)
+        tl.store(scratch + row * width + place, value, mask=real)
 
 
 @triton.jit
-def _write_text(at, text, columns, logits, found, sizes, DRAFTS: tl.constexpr, BLOCK: tl.constexpr):
+def _write_text(at, text, columns, logits, scratch, sizes, DRAFTS: tl.constexpr, BLOCK: tl.constexpr):
     """Write the logits of a row's text; a token that occurs twice has equal values."""
     row, _, _, _, total = at
     width, vocab, _ = sizes
     place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     token = text_at(text, place, (place < total) & (place < width), -1, DRAFTS)
     real = (token >= 0) & (token < vocab)
-    tl.store(logits + token, tl.load(found + row * width + place, mask=real, other=0.0), mask=real)
+    tl.store(logits + token, tl.load(scratch + row * width + place, mask=real, other=0.0), mask=real)
 
 
 @triton.jit
-def _lower_longest(at, text, columns, logits, found, sizes, DRAFTS: tl.constexpr, BLOCK: tl.constexpr):
+def _lower_longest(at, text, columns, logits, scratch, sizes, DRAFTS: tl.constexpr, BLOCK: tl.constexpr):
     """Lower the logits of tokens by the longest match that they followed: by its excess over the allowed length."""
     row, slot, _, _, total = at
     allowed, penalties, sets, set_of, _ = columns
     width, vocab, _ = sizes
-    matched = found + row * width
+    matched = scratch + row * width
     allowed = tl.minimum(tl.load(_of(allowed, slot)), 2**31 - 1).to(tl.int32)
     place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     excess = tl.load(matched + place, mask=place < total, other=-1) - allowed
@@ -193,7 +193,7 @@ def _lower_longest(at, text, columns, logits, found, sizes, DRAFTS: tl.constexpr
 
 
 @triton.jit
-def _leave(at, text, columns, logits, found, sizes, DRAFTS: tl.constexpr, BLOCK: tl.constexpr):
+def _leave(at, text, columns, logits, scratch, sizes, DRAFTS: tl.constexpr, BLOCK: tl.constexpr):
     """Add to the logit of the token that continues the loop at the end of a row's text, and store the row's end token;
     -1 without a loop."""
     row, slot, _, _, total = at
@@ -208,8 +208,8 @@ def _leave(at, text, columns, logits, found, sizes, DRAFTS: tl.constexpr, BLOCK:
         span = total - place
         before = tl.load(_of(matched, row) + place, mask=span > 0, other=0)
         loops = (span > 0) & (before >= repeated * span) & (before + span >= fewest)
-        known = text_at(text, place, loops, -1, DRAFTS) >= 0
-        last = tl.max(tl.where(loops & known, place, -1), 0)
+        has_token = text_at(text, place, loops, -1, DRAFTS) >= 0
+        last = tl.max(tl.where(loops & has_token, place, -1), 0)
         start -= BLOCK
     end = -1
     if last >= 0:
@@ -217,11 +217,11 @@ def _leave(at, text, columns, logits, found, sizes, DRAFTS: tl.constexpr, BLOCK:
         value = tl.load(logits + token, mask=token < vocab, other=0.0)
         tl.store(logits + token, value + tl.load(_of(added, slot)), mask=token < vocab)
         end = tl.load(_of(ends, slot)).to(tl.int32)
-    tl.store(found + row, end)
+    tl.store(scratch + row, end)
 
 
 @triton.jit
-def _thought(at, text, columns, logits, found, sizes, DRAFTS: tl.constexpr, BLOCK: tl.constexpr):
+def _thought(at, text, columns, logits, scratch, sizes, DRAFTS: tl.constexpr, BLOCK: tl.constexpr):
     """Store the next token of the end marker for rows that thought long enough; -1 for others."""
     row, slot, edited, _, total = at
     starts, ends, budgets, _, _ = columns
@@ -233,32 +233,32 @@ def _thought(at, text, columns, logits, found, sizes, DRAFTS: tl.constexpr, BLOC
             if began > end_of(text, total, marker, ends[2], DRAFTS, BLOCK):
                 written = begun_of(text, total, began, marker, ends[2], DRAFTS, BLOCK)
                 due = tl.load(marker + written).to(tl.int32)
-    tl.store(found + row, due)
+    tl.store(scratch + row, due)
 
 
 @triton.jit
-def _due(at, text, columns, logits, found, sizes, DRAFTS: tl.constexpr, BLOCK: tl.constexpr):
+def _due(at, text, columns, logits, scratch, sizes, DRAFTS: tl.constexpr, BLOCK: tl.constexpr):
     """Store the token of a row's sequence that its output comes to."""
     row, slot, edited, prompt, total = at
     sequences, ends, _, _, _ = columns
     place = tl.minimum(total - prompt, tl.load(_of(ends, slot)))
     place = tl.minimum(tl.maximum(place, 0), sequences[2] - 1)
-    tl.store(found + row, tl.load(_of(sequences, slot) + place, mask=edited, other=-1))
+    tl.store(scratch + row, tl.load(_of(sequences, slot) + place, mask=edited, other=-1))
 
 
 @triton.jit
-def _heads(at, text, columns, logits, found, sizes, DRAFTS: tl.constexpr, BLOCK: tl.constexpr):
+def _heads(at, text, columns, logits, scratch, sizes, DRAFTS: tl.constexpr, BLOCK: tl.constexpr):
     """Store a row's slot, or the slot of nobody: by chance, which depends on its seed and length."""
     row, slot, edited, _, total = at
     seeds, probabilities, _, _, _ = columns
-    one = tl.zeros((1,), tl.int64)
-    state = _mixed(one.to(tl.uint64, bitcast=True), tl.load(_of(seeds, slot)) + one)
-    heads = edited & (_drawn(_mixed(state, total + one)) < tl.load(_of(probabilities, slot)))
-    tl.store(found + row + tl.arange(0, 1), tl.where(heads, slot, sizes[2]))
+    zero = tl.zeros((1,), tl.int64)
+    state = _mixed(zero.to(tl.uint64, bitcast=True), tl.load(_of(seeds, slot)) + zero)
+    heads = edited & (_drawn(_mixed(state, total + zero)) < tl.load(_of(probabilities, slot)))
+    tl.store(scratch + row + tl.arange(0, 1), tl.where(heads, slot, sizes[2]))
 
 
 @triton.jit
-def _choose(at, text, columns, logits, found, sizes, DRAFTS: tl.constexpr, BLOCK: tl.constexpr):
+def _choose(at, text, columns, logits, scratch, sizes, DRAFTS: tl.constexpr, BLOCK: tl.constexpr):
     """Store a row's slot, or the slot of nobody: by its position, counted from the prompt's end or from a marker."""
     row, slot, edited, prompt, total = at
     firsts, spans, every, afters, befores = columns
@@ -272,20 +272,20 @@ def _choose(at, text, columns, logits, found, sizes, DRAFTS: tl.constexpr, BLOCK
         due = (place >= 0) & (place < tl.load(_of(spans, slot)))
         due &= place % tl.load(_of(every, slot)) == 0
         chosen = tl.where(due & (since >= 0) & (ended <= since), slot, chosen)
-    tl.store(found + row, chosen)
+    tl.store(scratch + row, chosen)
 
 
 @triton.jit
-def _seed(at, text, columns, logits, found, sizes, DRAFTS: tl.constexpr, BLOCK: tl.constexpr):
+def _seed(at, text, columns, logits, scratch, sizes, DRAFTS: tl.constexpr, BLOCK: tl.constexpr):
     """Store a hash of a row's key and its last tokens."""
     row, slot, _, _, total = at
     counts, keys, _, _, _ = columns
     seed = _seed_of(text, total, tl.load(_of(counts, slot)), tl.load(_of(keys, slot)), DRAFTS, BLOCK)
-    tl.store(found + row + tl.arange(0, 1), seed)
+    tl.store(scratch + row + tl.arange(0, 1), seed)
 
 
 @triton.jit
-def _context(at, text, columns, logits, found, sizes, DRAFTS: tl.constexpr, BLOCK: tl.constexpr):
+def _context(at, text, columns, logits, scratch, sizes, DRAFTS: tl.constexpr, BLOCK: tl.constexpr):
     """Store a hash of the last tokens of a row's output; -1 if the output has had them since a position."""
     row, slot, edited, prompt, total = at
     weights, contexts, oldest, first, _ = columns
@@ -294,11 +294,11 @@ def _context(at, text, columns, logits, found, sizes, DRAFTS: tl.constexpr, BLOC
     if edited & (since <= total):
         size = tl.load(_of(contexts, slot)) - 1
         hashed = _fresh(text, prompt, total, since, size, _of(weights, slot), weights[2], DRAFTS, BLOCK)
-    tl.store(found + row, hashed)
+    tl.store(scratch + row, hashed)
 
 
 @cache
-def _own(step: OwnStep) -> Any:
+def _kernel_of(step: OwnStep) -> Any:
     return compiled(step, {**globals()})
 
 
@@ -308,17 +308,17 @@ def edit_ids_(logits: torch.Tensor, edit: OwnStep, *columns: torch.Tensor, entri
         first, slots = columns[0], entries.slots
         entries = entries._replace(texts=SlotHistories(first, slots, slots, slots, slots, 0, 0))
     room = len(edit.form) * (entries.texts.width + sum(item.shape[1] for item in columns))
-    found = torch.empty(logits.shape[0] * room, 1, dtype=torch.float32, device=logits.device)
-    _over(_own(edit), logits, entries, columns, found, LISTED, enable_fp_fusion=False)
+    scratch = torch.empty(logits.shape[0] * room, 1, dtype=torch.float32, device=logits.device)
+    _over(_kernel_of(edit), logits, entries, columns, scratch, LISTED, enable_fp_fusion=False)
     return logits
 
 
 def penalize_(logits: torch.Tensor, *columns: torch.Tensor, entries: Entries) -> torch.Tensor:
     """Lower the logits of a text's tokens by its repetition, presence and frequency penalties."""
-    found = _memory(logits, entries, torch.float32)
+    scratch = _memory(logits, entries, torch.float32)
     # Multiplying and adding in one instruction would round once where the operations of torch round twice.
-    _over(_lower, logits, entries, columns, found, COMPARED, enable_fp_fusion=False)
-    _over(_write_text, logits, entries, (), found, LISTED)
+    _over(_lower, logits, entries, columns, scratch, COMPARED, enable_fp_fusion=False)
+    _over(_write_text, logits, entries, (), scratch, LISTED)
     return logits
 
 
@@ -368,7 +368,7 @@ def hold_tournament_(logits: torch.Tensor, *columns: torch.Tensor, entries: Entr
 
 
 def force_sequence_(logits: torch.Tensor, *columns: torch.Tensor, entries: Entries) -> torch.Tensor:
-    """Keep only the token that is due, by sequences and the places at which they stay."""
+    """Keep only the token that is due, by sequences and the position at which each stays."""
     return keep_ids_(logits, _over(_due, logits, entries, columns, block=AT_ONCE))
 
 
@@ -400,18 +400,18 @@ def _memory(logits: torch.Tensor, entries: Entries, dtype: torch.dtype) -> torch
 
 def _over(
     rule: Any, logits: torch.Tensor, entries: Entries, columns: Sequence[torch.Tensor],
-    found: torch.Tensor | None = None, block: int = SPAN, **options: Any,
+    scratch: torch.Tensor | None = None, block: int = SPAN, **options: Any,
 ) -> torch.Tensor:  # fmt: skip
-    """Apply a rule to each row's text, or to each ``block`` tokens of it if ``found`` has a number for each; return
-    ``found``, by default an int64 per row."""
+    """Apply a rule to each row's text, or to each ``block`` tokens of it if ``scratch`` has a number for each; return
+    ``scratch``, by default an int64 per row."""
     (rows, vocab), texts = logits.shape, entries.texts
-    if found is None:
-        found = torch.empty(rows, 1, dtype=torch.int64, device=logits.device)
-    columns = (*columns, *(entries.own,) * (MOST_COLUMNS - len(columns)))
+    if scratch is None:
+        scratch = torch.empty(rows, 1, dtype=torch.int64, device=logits.device)
+    columns = (*columns, *(entries.active,) * (MOST_COLUMNS - len(columns)))
     strides = (logits.stride(0), entries.step, texts.held.stride(0), *(item.stride(0) for item in columns))
     sizes = (*(item.shape[-1] for item in columns), texts.width, vocab, entries.size - 1)
-    given = (logits, entries.slots, entries.own, *texts[:5], *columns, found, *strides, *sizes)
-    grid = rows, ratio_up(found.shape[1], block)
+    given = (logits, entries.slots, entries.active, *texts[:5], *columns, scratch, *strides, *sizes)
+    grid = rows, ratio_up(scratch.shape[1], block)
     warps = 1 if block < RIVALS else WARPS
     launch(_by_text, grid, given, RULE=rule, DRAFTS=texts.kind, BLOCK=block, num_warps=warps, **options)
-    return found
+    return scratch

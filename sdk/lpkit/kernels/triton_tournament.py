@@ -84,14 +84,14 @@ def _gained(gains, bits, seed, shifts, period, rounds, groups, token, inside, BL
 
 @over_rows
 def _meet(
-    logits, slots, own, temperatures, bits, seeds, shifts, tops, masses, gains,
-    stride, own_step, temperature_step, shifts_stride, period, vocab, parts, size, rounds, groups, every, rows,
+    logits, slots, active, temperatures, bits, seeds, shifts, tops, masses, gains,
+    stride, active_step, temperature_step, shifts_stride, period, vocab, parts, size, rounds, groups, every, rows,
     LAST: tl.constexpr, PARTS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Hold the last group of rounds, and sum up the probability of each bit pattern of the next group, in parts.
     ``LAST``: there is no next group, and the logits are edited."""
     row, part = tl.program_id(0), tl.program_id(1)
-    slot, edited = entry(slots, own, own_step, row)
+    slot, edited = entry(slots, active, active_step, row)
     seed = tl.load(seeds + row)
     if edited & (seed >= 0):
         temperature = tl.load(temperatures + slot * temperature_step)
@@ -127,9 +127,9 @@ def _meet(
         if not LAST:
             top = tl.max(best, 0)
             origin = tl.where(top == float("-inf"), 0.0, top)
-            found = (groups * rows + row) * parts + part
-            tl.store(tops + found, top)
-            tl.store(masses + found * PATTERNS + which, tl.sum(total * tl.exp((best - origin) * scale)[None, :], 1))
+            position = (groups * rows + row) * parts + part
+            tl.store(tops + position, top)
+            tl.store(masses + position * PATTERNS + which, tl.sum(total * tl.exp((best - origin) * scale)[None, :], 1))
 
 
 def tournament_(
@@ -146,7 +146,7 @@ def tournament_(
     gains = torch.empty(grid[0], groups, PATTERNS.value, dtype=torch.float32, device=logits.device)
     temperature = per_row(temperature, entries)
     shifts = packed(shifts)
-    given = (logits, entries.slots, entries.own, temperature, bits, seeds.contiguous(), shifts, tops, masses, gains)
+    given = (logits, entries.slots, entries.active, temperature, bits, seeds.contiguous(), shifts, tops, masses, gains)
     steps = (stride, entries.step, temperature.stride(0), shifts.stride(0))
     sizes = (*steps, len(bits) - 2 * vocab, vocab, parts, size, rounds)
     for held in range(groups + 1):

@@ -65,7 +65,7 @@ class Admission:
         flush: sends staged column values to the device, if there are any.
         columns: by name.
         temperature: temperature by which the engine will still divide each request's logits.
-        own: True for slots of admitted requests.
+        active: True for slots of admitted requests.
         resolver: turns words into token ids; None without word parameters.
         required_keys: a request without any of these in its ``extra_args`` does not use the processor; None: any
             request may.
@@ -95,7 +95,7 @@ class Admission:
         own_columns = {_TEMPERATURE: column(torch.float32, default=1.0), _OWN: column(torch.bool)}
         self.arena = Arena({**declared, **own_columns}, slots, device, vocab_size)
         self.columns = self.arena.columns
-        self.temperature, self.own = self.columns[_TEMPERATURE], self.columns[_OWN]
+        self.temperature, self.active = self.columns[_TEMPERATURE], self.columns[_OWN]
         self._params = params
         self.required_keys: frozenset[str] | None = None
         self._token_ids: dict[str, str] = {}  # key -> field, as Params.keys()
@@ -109,12 +109,12 @@ class Admission:
 
     @property
     def admitted(self) -> np.ndarray[Any, np.dtype[np.bool_]]:
-        """:attr:`own` on the host, bool ``[slots + 1]``."""
-        return self.own._host
+        """:attr:`active` on the host, bool ``[slots + 1]``."""
+        return self.active._host
 
     def dismiss(self, slot: int) -> None:
         """Record that the request in a slot is not admitted, or no more."""
-        self.own[slot] = False
+        self.active[slot] = False
 
     def asked_by(self, sampling_params: SamplingParams) -> bool:
         """True if the request has any of the required keys. A binding asks once, before :meth:`admit`."""
@@ -146,7 +146,7 @@ class Admission:
             if not (greedy or self._divided):
                 self.temperature[slot] = sampling_params.temperature
             admitted = bool(self._take(slot, params, sampling_params, prompt_ids))
-            self.own[slot] = admitted
+            self.active[slot] = admitted
             return admitted
         except Exception as error:
             if self.raises:
@@ -177,7 +177,7 @@ class Admission:
 
 @cache
 def _declared(params: type[Params]) -> tuple[frozenset[str] | None, dict[str, str], list[WordField]]:
-    """Return the keys of which a request needs one, if it needs any, the fields of token ids by key, and of words."""
+    """Return the keys, if a request must have one of them; the fields of token ids by key; and the fields of words."""
     keys, ids = params.keys(), params.token_id_fields()
     required = any(field.is_required() for field in params.model_fields.values())
     token_ids = {key: name for key, name in keys.items() if name in ids}

@@ -84,7 +84,7 @@ class BySlot:
         self._pairs: int | None = None
         self.reads_texts = self._all_used = False
         self._read: list[tuple[Any, str]] = []  # columns, and what of them the step depends on
-        self._found: list[Any] = []  # what that was when the step was recorded
+        self._when_recorded: list[Any] = []  # the values of ``_read`` when the step was recorded
         self._plans: dict[Any, LaunchPlan] = {}
         self._last_key: tuple[Any, ...] = ()
         self._last_plan: LaunchPlan | None = None
@@ -98,15 +98,15 @@ class BySlot:
     def rehearse(self, on_v2: bool) -> None:
         """Run the step's kernels on rows of nobody, which compiles them: no request waits. First as if each column was
         used."""
-        own, examples_of = self._admission.own.all, self._kernels.get("examples")
-        slots = torch.full((3,), own.shape[0] - 1, device=own.device)
-        examples = (None,) if examples_of is None else examples_of(own.device, on_v2)
+        active, examples_of = self._admission.active.all, self._kernels.get("examples")
+        slots = torch.full((3,), active.shape[0] - 1, device=active.device)
+        examples = (None,) if examples_of is None else examples_of(active.device, on_v2)
         for self._all_used in (True, False):
             self._version, self._read = -1, []
             if not self.recorded or (self.reads_texts and examples_of is None):
                 continue
             with torch.inference_mode():
-                for logits, texts in product(shapes(own.device, self._processor.vocab_size), examples):
+                for logits, texts in product(shapes(active.device, self._processor.vocab_size), examples):
                     self._launch(logits, slots, texts)
 
     @property
@@ -115,9 +115,9 @@ class BySlot:
         version = self._admission.arena.version
         if version != self._version:
             self._version = version
-            if not self._read or self._now() != self._found:
+            if not self._read or self._now() != self._when_recorded:
                 self._calls = self._record()
-                self._found = self._now()
+                self._when_recorded = self._now()
                 self._forget()  # plans read columns where they were
             else:
                 for column in self._derived:
@@ -126,11 +126,11 @@ class BySlot:
 
     def _now(self) -> list[Any]:
         """Return what the step depends on: where columns are, and which are used."""
-        found = [getattr(column, name) for column, name in self._read]
-        return [item if isinstance(item, bool) else memory_of(item) for item in found]
+        values = [getattr(column, name) for column, name in self._read]
+        return [item if isinstance(item, bool) else memory_of(item) for item in values]
 
     def _forget(self) -> None:
-        """Drop all plans: memory that they read was laid out anew."""
+        """Drop all plans: memory that they read has moved."""
         self._plans.clear()
         self._last_key, self._last_plan, self._given = (), None, (None, None)
 
@@ -187,9 +187,9 @@ class BySlot:
                 self._room = 0
 
     def _launch(self, logits: torch.Tensor, slots: torch.Tensor, texts: tuple[Any, ...] | None) -> None:
-        own = self._admission.own.all
+        active = self._admission.active.all
         entries = self._kernels["Entries"](
-            slots, own, own.stride(0), own.shape[0], None if texts is None else SlotHistories(*texts)
+            slots, active, active.stride(0), active.shape[0], None if texts is None else SlotHistories(*texts)
         )
         for name, columns in self._calls:
             made = self._kernels[name](logits, *columns, entries=entries)
@@ -201,7 +201,7 @@ class BySlot:
         rule, condition = self._owner._condition or (self._owner, ())
         step = rule.edit if sparse else rule.process
         rows = StandInRows(self._owner.history, self._admission.temperature.all)
-        self._read = [(column, "all") for column in (self._admission.own, self._admission.temperature)]
+        self._read = [(column, "all") for column in (self._admission.active, self._admission.temperature)]
         self._read += [(self._admission.columns[name], "all") for name in condition]
         try:
             _check(step)
@@ -210,15 +210,15 @@ class BySlot:
                 result = recorder.record("return", result)
             if not recorder.made or result is not (None if sparse else recorder):
                 raise NotRecordableError("it does not return the logits of a kernel")
-            calls, found = recorder.calls(rules(), sparse)
+            calls, slot_rule = recorder.calls(rules(), sparse)
             if calls[0][0] == OWN_PROCESS and rule.history != "none":
                 raise NotRecordableError("it declares a history that it does not read")
         except Exception as error:  # anything that stand-ins cannot do: the step takes the general way
-            known = isinstance(error, NotRecordableError)
-            self.reason = str(error) if known else f"it does what cannot be recorded ({error})"
+            refused = isinstance(error, NotRecordableError)
+            self.reason = str(error) if refused else f"it does what cannot be recorded ({error})"
             return []
         self._derived = recorder.derived
-        self.reason, self._pairs = "", None if found is None or rule.history == "none" else found.pairs
+        self.reason, self._pairs = "", None if slot_rule is None or rule.history == "none" else slot_rule.pairs
         self.reads_texts = self._pairs is not None or bool(condition)
         if condition:
             chosen_by = (self._admission.columns[name].all for name in condition)

@@ -52,7 +52,7 @@ class V1Binding:
         self._history = None
         if history != "none":
             self._history = V1History(slots, device, history == "tokens")
-        self._own: list[tuple[int, AdmittedRequest]] = []  # admitted requests, in row order
+        self._admitted: list[tuple[int, AdmittedRequest]] = []  # admitted requests, in row order
         self._count = slots
         # Sent when first read after a change: rows and slots of admitted requests, and the slot of each row.
         self._located: tuple[torch.Tensor, ...] | None = None
@@ -72,7 +72,7 @@ class V1Binding:
     def update(self, update: BatchUpdate) -> None:
         """Follow the batch, and send column values of new requests."""
         if self._ledger.update(update, self._admission.admit):
-            self._own = sorted(self._ledger.rows.items(), key=itemgetter(0))
+            self._admitted = sorted(self._ledger.rows.items(), key=itemgetter(0))
             self._located = self._by_row = None
             self._admission.flush()
 
@@ -81,35 +81,35 @@ class V1Binding:
     ) -> tuple[torch.Tensor, SlotHistories | None] | None:
         """Return the slot of each row, int64 ``[rows]`` or longer, and the histories if they are read; None if no row
         uses the processor. Other rows have the slot that no request gets."""
-        if not self._own:
+        if not self._admitted:
             return None
         if reads_texts:
             return self._texts(logits)[:2]
         if self._by_row is None:
             by_row = [self._count] * self._count
-            for row, entry in self._own:
+            for row, entry in self._admitted:
                 by_row[row] = entry.slot
             self._by_row = sent(torch.frombuffer(array("q", by_row), dtype=torch.int64), self._device)
         return self._by_row, None
 
     def rows(self, logits: torch.Tensor, _: object = None) -> Rows | None:
         """Return this step's rows that use the processor; None without rows."""
-        if not self._own:
+        if not self._admitted:
             return None
         if self._located is None:
-            located = [[row for row, _ in self._own], [entry.slot for _, entry in self._own]]
+            located = [[row for row, _ in self._admitted], [entry.slot for _, entry in self._admitted]]
             self._located = sent(torch.from_numpy(np.array(located, dtype=np.int64)), self._device).unbind()
         (index, slots), history = self._located, None
         if self._history is not None:
             places, texts, waiting = self._texts(logits)
             if waiting:
-                keep = [number for number, (row, _) in enumerate(self._own) if row not in waiting]
+                keep = [number for number, (row, _) in enumerate(self._admitted) if row not in waiting]
                 if not keep:
                     return None
                 numbers = sent(torch.tensor(keep), self._device)
                 index, slots = index[numbers], slots[numbers]
             if texts.kind:
-                texts.held[places, texts.last] = texts.drafts  # rows of other requests have nobody's place
+                texts.held[places, texts.last] = texts.drafts  # rows of other requests have the slot of nobody
             history = History(texts._replace(kind=0), index, slots, self._declared == "tokens")
         whole = slots.shape[0] == logits.shape[0]  # both are in row order, so equal counts mean equal rows
         return Rows(index, slots, history, self._declared, self._admission.temperature, whole)
@@ -117,15 +117,15 @@ class V1Binding:
     def entries(self, rows: Rows) -> list[tuple[int, AdmittedRequest]]:
         """Return (row, admitted request) for ``rows``, in the same order. Host work, for request-level callables."""
         if self._located is not None and rows.index is self._located[0]:
-            return self._own
+            return self._admitted
         chosen = set(rows.index.tolist())
-        return [item for item in self._own if item[0] in chosen]
+        return [item for item in self._admitted if item[0] in chosen]
 
     def _texts(self, logits: torch.Tensor) -> tuple[torch.Tensor, SlotHistories, set[int]]:
         """Return what :meth:`V1History.texts` does; warn once if rows wait for tokens."""
         assert self._history is not None
-        found = self._history.texts(self._own, logits.shape[0])
-        if found[2] and not self._warned:
+        texts = self._history.texts(self._admitted, logits.shape[0])
+        if texts[2] and not self._warned:
             self._warned = True
             logger.warning(
                 "%s reads token ids, but vLLM's async scheduling left placeholders (-1) in the output list; these "
@@ -133,4 +133,4 @@ class V1Binding:
                 "with --no-async-scheduling.",
                 self._admission.owner,
             )
-        return found
+        return texts

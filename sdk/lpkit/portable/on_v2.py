@@ -49,7 +49,7 @@ class V2Binding:
         self._width = 0  # of the last call's histories
         self._held = 0  # slots of admitted requests, some of which may have left
         # The requests of the last call with one row each, and the chosen requests among them; their rows and slots.
-        self._known = b"", b""
+        self._located_key = b"", b""
         self._located: tuple[torch.Tensor, ...] = ()
 
     @property
@@ -87,22 +87,22 @@ class V2Binding:
             mapping = mapping.to(torch.int64)
         return mapping, self._texts(ctx) if reads_texts else None
 
-    def _texts(self, ctx: LogitsContext, own: Bools | None = None) -> tuple[Any, ...]:
-        """Return the fields of the :class:`SlotHistories` of a call, as wide as those of the requests ``own``; None: of
-        all, if that is not wide."""
+    def _texts(self, ctx: LogitsContext, chosen: Bools | None = None) -> tuple[Any, ...]:
+        """Return the fields of the :class:`SlotHistories` of a call, as wide as the ``chosen`` requests need. None: as
+        all requests need, if that is not wide."""
         requests, states = ctx.idx_mapping_np, self._states
         bounds, longest = ctx.seq_lens_upper_bound_np, self._longest
-        if own is None:
+        if chosen is None:
             most = max(bounds.tolist()[: len(requests)])  # numpy's takes longer for few
             if not self._width < 2 * most <= 2 * self._width:
                 self._width = padded(most, SHORTEST)
             width = outputs = self._width
             if width > MOST_COMPARED:
-                own = self._admission.admitted[requests]
-        if own is not None:
-            lengths = bounds[: len(requests)][own]
+                chosen = self._admission.admitted[requests]
+        if chosen is not None:
+            lengths = bounds[: len(requests)][chosen]
             width = padded(int(lengths.max()), SHORTEST)
-            outputs = int((lengths - states.prompt_len.np[requests[own]]).max())
+            outputs = int((lengths - states.prompt_len.np[requests[chosen]]).max())
         if width > longest:
             width = longest
         held, prompts, last = states.all_token_ids.gpu, states.prompt_len.gpu, ctx.pos
@@ -130,9 +130,9 @@ class V2Binding:
         if mapping.shape[0] != len(requests):
             index = self._with_drafts(requests, chosen, mapping)
             return index, mapping[index].to(torch.int64)
-        known = requests.tobytes(), chosen.tobytes()
-        if known != self._known:
-            self._known = known
+        key = requests.tobytes(), chosen.tobytes()
+        if key != self._located_key:
+            self._located_key = key
             numbers = np.flatnonzero(chosen)
             located = np.stack((numbers, requests[numbers].astype(np.int64)))
             self._located = sent(torch.from_numpy(located), self._device).unbind()

@@ -225,7 +225,7 @@ def _facts_of(cls: type[Params]) -> _ParsingFacts:
 
 
 def _most(field: Any) -> int:
-    """Return the most items that a field's declaration admits; those of a set are counted when it is made."""
+    """Return the most items that a field's declaration admits; a set counts its items when it is made."""
     annotation, _ = unwrapped(field.annotation)
     if (get_origin(annotation) or annotation) in (set, frozenset):
         return _MOST_ITEMS

@@ -187,7 +187,7 @@ class LogitsProcessor(PortableProcessor):
 
 
 _ENDS = {torch.int32: (-(2**31), 2**31 - 1), torch.uint8: (0, 255)}
-"""What columns hold, of the types that hold less than ``Params`` lets through."""
+"""Least and greatest value of a column, by its type, for types that hold less than ``Params`` lets through."""
 
 
 def _refuse_unheld(params: Params, columns: Mapping[str, Declaration[Any]]) -> None:

@@ -34,13 +34,13 @@ def _rule(*columns: tuple[torch.dtype, int], **options: Any) -> Callable[[Callab
 @cache
 def rules() -> dict[Any, SlotRule]:
     """Return the rules by the form of the step."""
-    found = {}
+    by_form = {}
     for step, columns, options in _STEPS:
         made, given = _made(step, columns)
         form, read = form_of(made)
         numbers = {item.data_ptr(): number for number, item in enumerate(given)}
-        found[form] = SlotRule(f"{step.__name__}_", tuple(numbers[item.data_ptr()] for item in read), **options)
-    return found
+        by_form[form] = SlotRule(f"{step.__name__}_", tuple(numbers[item.data_ptr()] for item in read), **options)
+    return by_form
 
 
 @cache

@@ -36,7 +36,7 @@ class _Words:
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
         schema = handler(source)  # with the bounds of the list
         if self.names:
-            item = handler.generate_schema(Annotated[_Word, AfterValidator(self._known)])
+            item = handler.generate_schema(Annotated[_Word, AfterValidator(self._checked_name)])
         else:
             item = handler.generate_schema(_Word | TokenId)
             item["custom_error_type"] = "word"
@@ -47,7 +47,7 @@ class _Words:
         held["items_schema"] = [item]
         return schema
 
-    def _known(self, name: str) -> str:
+    def _checked_name(self, name: str) -> str:
         if name not in self.names:
             raise PydanticCustomError("name", "{reason}", {"reason": f"unknown; {suggest(name, self.names)}"})
         return name
@@ -208,12 +208,12 @@ class Resolver:
             if words:
                 raise ValueError(f"{field.key}: {words[0]!r} has no token ids here: {self._missing}") from self._missing
         try:
-            found = field.find(self._encoder, given, field.forms, self._vocab_size)
+            resolved = field.find(self._encoder, given, field.forms, self._vocab_size)
         except ValueError as error:
             raise ValueError(f"{field.key}: {error}") from None
-        if not isinstance(found, list):  # an array of up to a whole vocabulary, found fast
-            return found
-        ids = tuple(found)
+        if not isinstance(resolved, list):  # an array of up to a whole vocabulary, found fast
+            return resolved
+        ids = tuple(resolved)
         if len(self._memo) >= _REMEMBERED:
             self._memo.clear()
         self._memo[field.name, given] = ids

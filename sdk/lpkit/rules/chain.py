@@ -31,7 +31,7 @@ logger = logging.getLogger("lpkit")
 _NOTHING = SamplingParams()
 
 MOST_LANES = 64
-"""Lanes beyond which those without requests go."""
+"""Most lanes; beyond it, lanes without requests are dropped."""
 
 
 class Rules(v1.LogitsProcessor, v2.LogitsProcessor):
@@ -199,7 +199,7 @@ class Rules(v1.LogitsProcessor, v2.LogitsProcessor):
         return chain
 
     def _place(self, step: DocumentStep, start: int, taken: set[lpkit.LogitsProcessor]) -> int:
-        """Return the place of a lane for a step, at ``start`` or behind it."""
+        """Return the index of a lane for a step, at ``start`` or behind it."""
         kind = self._kind(step.lane)
         for place in range(start, len(self._lanes)):
             if type(self._lanes[place]) is kind:
@@ -208,7 +208,7 @@ class Rules(v1.LogitsProcessor, v2.LogitsProcessor):
         if idle:
             self._lanes.remove(idle[0])
             start -= 1
-        elif len(self._lanes) >= MOST_LANES:  # those of orders that nobody uses any more
+        elif len(self._lanes) >= MOST_LANES:  # lanes of orders that no request uses any more
             kept = {lane for lane in self._lanes if lane in self._first or lane in taken or lane._in_use}
             start = sum(lane in kept for lane in self._lanes[:start])
             self._lanes = [lane for lane in self._lanes if lane in kept]

@@ -183,7 +183,7 @@ def _step(where: str, given: Any, rules: tuple[str, ...]) -> DocumentStep:
 
 @cache
 def _markers(processor: type[lpkit.LogitsProcessor]) -> list[str]:
-    """Return the parameters of a step that are tokens in order, of which one needs no list."""
+    """Return the parameters of a step that are tokens in order: a single token needs no list."""
     params = lane_class(processor, "tokens").Params
     assert params is not None
     return [field.key for field in word_fields(params, params.keys()) if field.find is in_order]

@@ -28,7 +28,7 @@ class ForcedSequence(lpkit.LogitsProcessor):
         end: lpkit.TokenId | None = None
 
     due = lpkit.ragged(torch.int64, limit=LIMIT + 1)  # the tokens, then the end token or -1
-    last = lpkit.column(torch.int64)  # the place of the end token
+    last = lpkit.column(torch.int64)  # position of the end token
 
     def admit(self, request: lpkit.Request[Params]) -> bool:
         return self.force(request.slot, request.params.ids, request.params.end)

@@ -102,10 +102,10 @@ class Policy(_Part):
 
     @cached_property
     def operators(self) -> Mapping[str, tuple[DocumentStep, ...]]:
-        """The operator's own steps, by their place in the file.
+        """The operator's own steps, by the part of the file that holds them.
 
         Raises:
-            DocumentError: a step is wrong; the message begins with the place.
+            DocumentError: a step is wrong; the message begins with its position in the file.
         """
         named = {f"documents.{name}": steps for name, steps in self.documents.items()}
         parts = {"first": self.first, "last": self.last, **named}
@@ -129,7 +129,7 @@ class Policy(_Part):
         try:
             text = given if given is None or isinstance(given, str) else to_json(given).decode()
             if text not in self._memo:
-                of_request = () if text is None else self._own(text)
+                of_request = () if text is None else self._of_request(text)
                 if len(self._memo) >= _REMEMBERED:
                     self._memo.clear()
                 self._memo[text] = (*self.operators["first"], *of_request, *self.operators["last"])
@@ -137,7 +137,7 @@ class Policy(_Part):
         except ValueError as error:
             raise ValueError(f"{KEY}{error}") from None
 
-    def _own(self, text: str) -> tuple[DocumentStep, ...]:
+    def _of_request(self, text: str) -> tuple[DocumentStep, ...]:
         if text in self.documents:
             return self.operators[f"documents.{text}"]
         size = len(text.encode("utf-8", "surrogatepass"))
@@ -191,13 +191,13 @@ class Policy(_Part):
                     elif name in self.sets:
                         items += self.sets[name]
                     else:
-                        raise DocumentError(f"{where}/{key}: no set {name[:100]!r}; {_known(name, self.sets)}")
+                        raise DocumentError(f"{where}/{key}: no set {name[:100]!r}; {_alternatives(name, self.sets)}")
                 value = items
             filled[key] = value
         return filled
 
 
-def _known(name: str, entries: Mapping[str, Any]) -> str:
+def _alternatives(name: str, entries: Mapping[str, Any]) -> str:
     return suggest(name[:100], entries) if entries else "there are none"
 
 

@@ -42,7 +42,7 @@ _SAMPLERS = {
     **dict.fromkeys(("typ_p", "typical_p"), "typical"),
     **dict.fromkeys(("top_k", "top_p"), ""),
 }
-"""llama.cpp's names of ``samplers``; "" for those that the request's own parameters are."""
+"""Rules by llama.cpp's names of ``samplers``; "" where the request's own parameters do the same."""
 
 _ABOVE_0, _BELOW_1 = partial(operator.lt, 0), partial(operator.gt, 1)
 _NOT_0, _NOT_1, _GIVEN = (partial(operator.ne, neutral) for neutral in (0, 1, None))

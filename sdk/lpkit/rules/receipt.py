@@ -21,7 +21,7 @@ RECEIPT = "_receipt"
 """Key of a step's parameters with its request's receipt, and the number of the step in it."""
 
 Counts = dict[str, dict[str, list[int]]]
-"""By rule and by operator's step ("" for those of requests): requests that have it, and rows that it changed."""
+"""Requests that have a step, and rows that it changed; by rule and by operator's step ("" for requests' own steps)."""
 
 
 class Receipts:
@@ -50,7 +50,7 @@ class Receipts:
             receipt, _ = self._waiting.popleft()
             shown = []
             for number, step in enumerate(receipt.steps):
-                acted, rows = receipt.found[number].tolist() if number in receipt.found else (0, 0)
+                acted, rows = receipt.by_step[number].tolist() if number in receipt.by_step else (0, 0)
                 shown.append(f"{step.place} {step.rule} {acted} of {rows} rows")
                 by_place = self.counts.setdefault(step.rule, {})
                 counts = by_place.setdefault("" if step.place.startswith("/") else step.place, [0, 0])
@@ -67,12 +67,12 @@ class Receipt:
 
     Attributes:
         holders: lanes that have the request, and the caller until it releases the receipt.
-        found: by the number of a step, int32 ``[2]``: rows that it changed, and rows that it saw.
+        by_step: by the number of a step, int32 ``[2]``: rows that it changed, and rows that it saw.
     """
 
     def __init__(self, receipts: Receipts, label: str, steps: Sequence[DocumentStep]) -> None:
         self.label, self.steps, self.holders = label, steps, 1
-        self.found: dict[int, torch.Tensor] = {}
+        self.by_step: dict[int, torch.Tensor] = {}
         self._receipts = receipts
 
     def release(self, device: torch.device) -> None:
@@ -114,7 +114,7 @@ class Counting(lpkit.LogitsProcessor):
 
     def _retire_slot(self, slot: int) -> None:
         receipt, number = self._held.pop(slot)
-        receipt.found[number] = self._acted[slot].to("cpu", non_blocking=True, copy=True)
+        receipt.by_step[number] = self._acted[slot].to("cpu", non_blocking=True, copy=True)
         receipt.release(self.device)
         super()._retire_slot(slot)
 

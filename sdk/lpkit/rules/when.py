@@ -84,8 +84,8 @@ class Conditional(lpkit.LogitsProcessor):
         return start, end
 
     def since(self, rows: lpkit.Rows) -> torch.Tensor:
-        """Return the positions from which the step counts and may act, ``[n]`` int64; no row reaches those behind a
-        marker that is missing."""
+        """Return the positions from which the step counts and may act, ``[n]`` int64. Without the
+        marker, it is a position that no row reaches."""
         since = rows.prompt_len
         if self.history == "tokens":
             after = self.when_after[rows]
@@ -109,7 +109,7 @@ CONDITION = ("when_from", "when_span", "when_every", "when_after", "when_before"
 
 
 class _SomeRows:
-    """Sparse logits of which only some rows are written."""
+    """Sparse logits that write only some of the rows."""
 
     def __init__(self, logits: lpkit.SparseLogits, written: torch.Tensor) -> None:
         self._logits = logits

@@ -75,14 +75,14 @@ class TokenCharacters:
         self._token = np.repeat(np.arange(len(texts)), [len(text) for text in texts])  # of each character
         distinct, self._number = np.unique(codes, return_inverse=True)
         self._distinct = list(map(chr, distinct))
-        self._found: dict[str, Bools] = {}  # by class: for each distinct character
+        self._by_class: dict[str, Bools] = {}  # by class: for each distinct character
 
     def _among(self, names: Iterable[str]) -> Bools:
         """Tell for each character of each token if it is of one of the classes."""
         for name in names:
-            if name not in self._found:
-                self._found[name] = np.fromiter(map(CLASSES[name], self._distinct), np.bool_, len(self._distinct))
-        belongs: Bools = np.logical_or.reduce([self._found[name] for name in names])[self._number]
+            if name not in self._by_class:
+                self._by_class[name] = np.fromiter(map(CLASSES[name], self._distinct), np.bool_, len(self._distinct))
+        belongs: Bools = np.logical_or.reduce([self._by_class[name] for name in names])[self._number]
         return belongs
 
     def holding(self, names: Sequence[str]) -> Ids:

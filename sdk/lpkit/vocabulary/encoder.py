@@ -51,7 +51,7 @@ class Encoder:
         size = self._tokenizer.get_vocab_size() if hasattr(self._tokenizer, "get_vocab_size") else len(self._tokenizer)
         pairs = [[before], *([before, token] for token in range(min(count, size)))]
         backend = getattr(self._tokenizer, "backend_tokenizer", self._tokenizer)
-        if hasattr(backend, "decode_batch"):  # all of them at once, of which a vocabulary takes a third of a second
+        if hasattr(backend, "decode_batch"):  # all at once: a third of a second for a vocabulary
             start, *both = backend.decode_batch(pairs, skip_special_tokens=False)
         else:
             start, *both = (self._tokenizer.decode(pair) for pair in pairs)

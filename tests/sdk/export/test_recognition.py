@@ -58,4 +58,4 @@ def test_what_is_remembered_is_bounded() -> None:
     sequences = Recognizer(PARAMS)
     for i in range(1000):
         sequences.row([i, i, i])
-    assert len(sequences._known) == 256
+    assert len(sequences._remembered) == 256

@@ -539,5 +539,5 @@ def test_rows_have_the_slots_of_their_requests_and_others_the_slot_of_nobody() -
     enter(processor, 2, far=2.0)
     slots, _ = processor._v1.by_slot(torch.zeros(4, 1), None, False)
     assert slots[1] == 4
-    assert processor._admission.own.all[slots].tolist() == [True, False, True, False]
+    assert processor._admission.active.all[slots].tolist() == [True, False, True, False]
     assert processor.far.all[slots][[0, 2]].tolist() == [1.0, 2.0]

@@ -62,7 +62,7 @@ class Request:
         self.num_computed_tokens = 0
 
     def having(self, output_token_ids: Sequence[int]) -> Request:
-        """Return a copy with other outputs, of which nothing is computed.
+        """Return a copy with other outputs, which the engine has not computed yet.
 
         Args:
             output_token_ids: copied.
