@@ -179,8 +179,8 @@ class LP113(Check):
                 {"case": subject.setup.case.text},
                 "prompt ids, output ids, logits",
                 swapped,
-                cause="three parameters are passed by position, whatever their names",
-                fix="name them in the order in which they come: `(prompt_ids, output_ids, logits)`",
+                cause=advice.cause("swapped", self.code),
+                fix=advice.fix("swapped", self.code),
                 location=line,
                 state=swapped.partition(",")[0],
             )
@@ -192,8 +192,8 @@ class LP113(Check):
                 {"case": subject.setup.case.text},
                 "a callable that is true in a boolean context",
                 f"a {type(made).__qualname__} for which `bool()` is False",
-                cause="a callable with a length of 0, or a `__bool__` that says so",
-                fix="define `__bool__` to return True, or return a function",
+                cause=advice.cause("falsy", self.code),
+                fix=advice.fix("falsy", self.code),
                 location=line,
             )
         tried = 0
@@ -212,8 +212,8 @@ class LP113(Check):
                 {"case": subject.setup.case.text},
                 "True for a request that uses the plugin",
                 "None",
-                cause="a path through `admit` ends without `return True`",
-                fix="end `admit` with `return True`; return False for a request that does not use the plugin",
+                cause=advice.cause("unanswered", self.code),
+                fix=advice.fix("unanswered", self.code),
             )
         for served in odd_arguments.odd_served(subject):
             tried += served.refusal is None

@@ -25,6 +25,7 @@ from lpkit_conformance.checks.lazily import (
     stand,
     torch,
 )
+from lpkit_conformance.explanation import advice
 from lpkit_conformance.programs.generate import Arrive
 from lpkit_conformance.results import Failed
 from lpkit_conformance.settings.hosts import RUNNER_HOSTS
@@ -104,9 +105,13 @@ def works(subject: Subject, world: World) -> bool:
             return False
         finding = findings.raised(subject.plugin.cls, error)
         summary = f"in an engine with {world.name}, {finding.summary}"
-        where, fix = {**finding.where, "engine": world.name}, finding.fix or world.fix
+        where, fix = {**finding.where, "engine": world.name}, finding.fix or _fix(world)
         raise Failed(replace(finding, summary=summary, where=where, fix=fix)) from error
     return True
+
+
+def _fix(world: World) -> str:
+    return advice.fix(world.fix, LP221.code) if world.fix else ""
 
 
 def _compare(there: Subject, peers: Subject) -> None:
@@ -132,7 +137,7 @@ def _compare(there: Subject, peers: Subject) -> None:
                 line = parting_of(*runs)[1]
                 line = line or findings.at_fault(peers, "apply")
                 where = {"engine": world.name, "row": str(row)}
-                raise differing(summary, where, found, fix=world.fix, location=line)
+                raise differing(summary, where, found, fix=_fix(world), location=line)
 
 
 DIFFERENT = 300

@@ -260,13 +260,11 @@ class LP403(Check):
     ) -> Failed:
         _, token, one, other, _ = found
         where = {"request": request, "tokens so far": str(position), "token id": str(token)}
-        there, cause, fix = "V2", "the two interfaces are implemented differently", "compute the same on both runners"
-        if not_named:
-            cause = f"`keys` names none of the request's arguments ({not_named}), so on V2 the class is not shown it"
-            fix = "name in `keys` every argument that switches the class on"
-        elif scale != 1.0:
-            where["temperature"], there = f"{scale:g}", "V2, after temperature"
-            cause, fix = "the rule depends on the temperature, and V1 has divided by it already", ""
+        there, key = "V2", "unnamed" if not_named else "different"
+        if scale != 1.0 and not not_named:
+            where["temperature"], there, key = f"{scale:g}", "V2, after temperature", "temperature"
+        cause = advice.cause(key, LP403.code).format(names=not_named)
+        fix = "" if key == "temperature" else advice.fix(key, LP403.code)
         summary = f"request {request} gets different logits on V2 than on V1"
         return Failed(summary, where, f"{one:g} (V1)", f"{other:g} ({there})", cause=cause, fix=fix)
 
