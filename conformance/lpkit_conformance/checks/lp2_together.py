@@ -8,8 +8,8 @@ from typing import ClassVar
 
 from lpkit.loading import interfaces_of
 
-from lpkit_conformance.checks.lazily import admission, compare
-from lpkit_conformance.checks.together.base import PairCheck, both, evidence, pairs
+from lpkit_conformance.checks.lazily import admission, both, compare, evidence, pairs
+from lpkit_conformance.checks.together.base import PairCheck
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.programs.generate import Arrive, Step
 from lpkit_conformance.results import Failed, Finding, NeverActive
