@@ -121,11 +121,11 @@ class LP108(Check):
                     arrivals = parties[instance] if host.step == 0 else ()
                     for seen in host.run((*arrivals, step)):
                         alone = expected[instance][host.step - 1]
-                        if found := compare.first_difference(alone.before, alone.after, seen.after):
-                            who = seen.rows[found[0]].request
+                        if difference := compare.first_difference(alone.before, alone.after, seen.after):
+                            who = seen.rows[difference[0]].request
                             summary = f"request {who} gets different logits while another instance is in use"
                             where = {"request": who, "instance": str(instance + 1), "step": str(seen.step)}
-                            raise Failed(_sharing(subject, differing(summary, where, found, shared).finding))
+                            raise Failed(_sharing(subject, differing(summary, where, difference, shared).finding))
         except calls.PluginError as error:
             finding = findings.raised(subject.plugin.cls, error)
             summary = f"while another instance is in use, {finding.summary}"

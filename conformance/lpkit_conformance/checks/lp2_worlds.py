@@ -126,10 +126,10 @@ def _compare(there: Subject, peers: Subject) -> None:
         return together, [run(peers, [_request(there, variant, most_asked)])[0] for variant in variants]
 
     together, alone = stand.allowed(there, served)
-    for variant, rows, own in zip(variants, together, alone, strict=False):
-        for (row, before, after), (_, _, expected) in zip(rows, own, strict=False):
-            found = compare.first_difference(before, expected, after)
-            if found is not None:
+    for variant, rows, lone in zip(variants, together, alone, strict=False):
+        for (row, before, after), (_, _, expected) in zip(rows, lone, strict=False):
+            difference = compare.first_difference(before, expected, after)
+            if difference is not None:
                 case = None if variant is None else there.cases[variant % len(there.cases)]
                 use = f"with {case.text}" if case else "without the plugin"
                 summary = f"in an engine with {world.name}, a request {use} gets different logits than {world.peer}"
@@ -137,7 +137,7 @@ def _compare(there: Subject, peers: Subject) -> None:
                 line = parting_of(*runs)[1]
                 line = line or findings.at_fault(peers, "apply")
                 where = {"engine": world.name, "row": str(row)}
-                raise differing(summary, where, found, fix=_fix(world), location=line)
+                raise differing(summary, where, difference, fix=_fix(world), location=line)
 
 
 DIFFERENT = 300

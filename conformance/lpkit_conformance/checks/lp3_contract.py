@@ -51,8 +51,8 @@ class LP301(Check):
 
     def run(self, subject: Subject) -> str | None:
         host_after(subject, everyday().ops)  # early returns are easily forgotten
-        found = acting.activity(subject)
-        if not found.acts and not found.raises:
+        activity = acting.activity(subject)
+        if not activity.acts and not activity.raises:
             standing = stand.stand_after(subject, stand.arrivals(subject.variants))
             with dropped.NoteDropped(standing.logits) as notes:
                 standing.again(standing.logits)
