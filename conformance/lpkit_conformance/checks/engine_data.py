@@ -81,7 +81,7 @@ def leaving_lists(
         }
 
     within = f"in an engine with {engine}, " if engine else ""
-    return leaving(subject, lists, within + "{method} changed {name}", "copy a token list before you change it", follow)
+    return leaving(subject, lists, within + "{method} changed {name}", advice.fix("token-list"), follow)
 
 
 def _same(left: Any, right: Any) -> bool:

@@ -15,6 +15,7 @@ import torch
 from lpkit.runtime import Request
 
 from lpkit_conformance.activity.stand import stepped
+from lpkit_conformance.explanation import advice
 from lpkit_conformance.explanation.findings import at_fault
 from lpkit_conformance.hosts import PluginError, drive
 from lpkit_conformance.instruments.edits import NoteHolders
@@ -34,8 +35,6 @@ LARGE = ((301, 2_049, 33_001), (33_003, 66_001))
 an index made of it may raise, and comes last."""
 
 MOST_ARGUMENTS = 6
-
-FIX = "keep ids in int32 or int64: float16 holds numbers exactly up to 2,048, bfloat16 up to 256, int16 up to 32,767"
 
 
 @dataclass(frozen=True)
@@ -109,9 +108,8 @@ def refuse_filler(subject: Subject) -> None:
             {"prompt": str(request.prompt_token_ids), "output": str(request.output_token_ids)},
             f"token {token} is left alone, as the request does not have it",
             f"it is edited as token {present} is",
-            cause=f"`{name}` has {token} in the positions that do not count",
-            fix="leave out the positions that do not count: write a mask of those that do, as in "
-            "`seen.scatter_reduce_(1, ids.clamp(min=0), counts, 'amax')`",
+            cause=advice.cause("filler", "LP115").format(name=name, token=token),
+            fix=advice.fix("filler", "LP115"),
             location=line,
             state=name,
             advice=False,
@@ -149,7 +147,7 @@ def _refuse_another(place: TokenSource, token: int, instead: torch.Tensor, line:
             {"engine": f"a vocabulary of {instead.shape[0]:,} tokens", "token id": str(token)},
             f"an edit of token {token}, as with tokens {', '.join(map(str, SMALL[::2]))}",
             f"an edit of token {another}",
-            fix=FIX,
+            fix=advice.fix("ids", "LP221"),
             location=line,
         )
 

@@ -10,8 +10,11 @@ from lpkit.loading import installed
 
 from lpkit_conformance.checks.base import Check
 from lpkit_conformance.checks.lazily import Subject, torch
+from lpkit_conformance.discovery.releases import V2_PROCESSORS_SINCE
+from lpkit_conformance.explanation import advice
 from lpkit_conformance.results import Failed, Skipped
 from lpkit_conformance.settings.hosts import HOSTS
+from lpkit_conformance.vllm_api.facts import in_short
 from lpkit_conformance.vllm_api.runners import V2
 
 BASES = tuple(dict.fromkeys(row.base for row in HOSTS.values()))
@@ -38,15 +41,15 @@ class LP001(Check):
                 f"{subject.plugin.target} is a {type(cls).__name__}, not a class",
                 expected="a class",
                 got=repr(cls)[:200],
-                cause="the entry point names an instance, a function or a module",
-                fix="point the entry point at the class itself",
+                cause=advice.cause("no class", self.code),
+                fix=advice.fix("no class", self.code),
             )
         if not subject.plugin.interfaces:
             raise Failed(
                 f"{cls.__qualname__} implements neither of vLLM's interfaces",
                 expected=f"a subclass of {' or '.join(BASES)}",
                 got=f"bases: {', '.join(base.__qualname__ for base in cls.__mro__[1:-1]) or 'none'}",
-                fix="derive it from `lpkit.LogitsProcessor`, or from vLLM's base",
+                fix=advice.fix("no base", self.code),
             )
         missing = ", ".join(sorted(getattr(cls, "__abstractmethods__", ())))
         if missing:
@@ -54,7 +57,7 @@ class LP001(Check):
                 f"{cls.__qualname__} does not implement {missing}",
                 expected="a class that can be instantiated",
                 got=f"abstract methods: {missing}",
-                fix=f"define {missing}",
+                fix=advice.fix("abstract", self.code).format(names=missing),
             )
         return f"implements {' and '.join(sorted(subject.plugin.interfaces))}"
 
@@ -112,7 +115,7 @@ class LP003(Check):
 class LP004(Check):
     """A default vLLM starts with the plugin installed.
 
-    Since 0.31 vLLM's default runner is V2; it refuses to start while a V1-only plugin is installed.
+    vLLM's default runner is V2; it refuses to start while a V1-only plugin is installed.
 
     Why: installing the package breaks every engine in that environment, including those that do not use the plugin.
 
@@ -128,8 +131,9 @@ class LP004(Check):
     def run(self, subject: Subject) -> str | None:
         if V2 in subject.plugin.interfaces:
             return None
+        release = in_short(V2_PROCESSORS_SINCE)
         raise Failed(
-            "while this class is an installed entry point, a default vLLM >= 0.31 does not start",
+            f"while this class is an installed entry point, a default vLLM >= {release} does not start",
             expected="a subclass of vLLM's V2 base too",
             got="V1 interface only",
         )

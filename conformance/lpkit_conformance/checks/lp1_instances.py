@@ -76,7 +76,8 @@ class LP101(Check):
     def _fix(subject: Subject, error: calls.PluginError) -> str:
         if error.exception == "TypeError" and "argument" in error.summary:
             signature = CONSTRUCTORS[subject.setup.interface]
-            return f"accept what the engine passes on {subject.setup.host.upper()}: `{signature}`"
+            words = {"host": subject.setup.host.upper(), "signature": signature}
+            return advice.fix("signature", LP101.code).format(**words)
         missing = "NoneType" in error.summary or "SimpleNamespace" in error.summary
         key = "files" if isinstance(error.__cause__, OSError) else "field" if missing else "any engine"
         return advice.fix(key, LP101.code)
@@ -120,11 +121,11 @@ class LP108(Check):
                     arrivals = parties[instance] if host.step == 0 else ()
                     for seen in host.run((*arrivals, step)):
                         alone = expected[instance][host.step - 1]
-                        if found := compare.first_difference(alone.before, alone.after, seen.after):
-                            who = seen.rows[found[0]].request
+                        if difference := compare.first_difference(alone.before, alone.after, seen.after):
+                            who = seen.rows[difference[0]].request
                             summary = f"request {who} gets different logits while another instance is in use"
                             where = {"request": who, "instance": str(instance + 1), "step": str(seen.step)}
-                            raise Failed(_sharing(subject, differing(summary, where, found, shared).finding))
+                            raise Failed(_sharing(subject, differing(summary, where, difference, shared).finding))
         except calls.PluginError as error:
             finding = findings.raised(subject.plugin.cls, error)
             summary = f"while another instance is in use, {finding.summary}"
@@ -202,10 +203,11 @@ class LP109(Check):
             )
             if third := [*inspect.signature(call).parameters][2:] if call else []:
                 cause, fix = (text("three counted", "exception") for text in (advice.cause, advice.fix))
-                cause = f"`{third[0]}` is a third parameter; {cause}"
+                cause = advice.cause("third", self.code).format(name=third[0], cause=cause)
                 raise Failed(replace(failure.finding, cause=cause, fix=fix, state=third[0])) from None
             if subject.setup.interface == V1 and (changed := self._changed_list(subject)):
-                finding = replace(failure.finding, cause=f"{changed.summary} before; {changed.cause}", fix=changed.fix)
+                cause = advice.cause("before", self.code).format(summary=changed.summary, cause=changed.cause)
+                finding = replace(failure.finding, cause=cause, fix=changed.fix)
                 line = changed.location
                 raise Failed(replace(finding, location=line, state=trails.set_by(line))) from None
             raise

@@ -123,9 +123,9 @@ class LP112(Check):
 def _disturbed(subject: Subject, served: odd_arguments.Served, when: str) -> Failed:
     how = "switched-off" if served.difference == "lost" and findings.catches(subject.plugin.cls) else "reached"
     summary, where = f"{when}, {served.disturbed} gets different logits than alone", {"argument": served.argument}
-    found = _in_a_program(subject, served) if how == "reached" else None
-    if found is not None:
-        return Failed(replace(found, summary=summary, where={**found.where, **where}))
+    finding = _in_a_program(subject, served) if how == "reached" else None
+    if finding is not None:
+        return Failed(replace(finding, summary=summary, where={**finding.where, **where}))
     return Failed(
         summary,
         where,
@@ -179,8 +179,8 @@ class LP113(Check):
                 {"case": subject.setup.case.text},
                 "prompt ids, output ids, logits",
                 swapped,
-                cause="three parameters are passed by position, whatever their names",
-                fix="name them in the order in which they come: `(prompt_ids, output_ids, logits)`",
+                cause=advice.cause("swapped", self.code),
+                fix=advice.fix("swapped", self.code),
                 location=line,
                 state=swapped.partition(",")[0],
             )
@@ -192,8 +192,8 @@ class LP113(Check):
                 {"case": subject.setup.case.text},
                 "a callable that is true in a boolean context",
                 f"a {type(made).__qualname__} for which `bool()` is False",
-                cause="a callable with a length of 0, or a `__bool__` that says so",
-                fix="define `__bool__` to return True, or return a function",
+                cause=advice.cause("falsy", self.code),
+                fix=advice.fix("falsy", self.code),
                 location=line,
             )
         tried = 0
@@ -212,8 +212,8 @@ class LP113(Check):
                 {"case": subject.setup.case.text},
                 "True for a request that uses the plugin",
                 "None",
-                cause="a path through `admit` ends without `return True`",
-                fix="end `admit` with `return True`; return False for a request that does not use the plugin",
+                cause=advice.cause("unanswered", self.code),
+                fix=advice.fix("unanswered", self.code),
             )
         for served in odd_arguments.odd_served(subject):
             tried += served.refusal is None
@@ -373,20 +373,20 @@ def _not_filled_up(subject: Subject, served: odd_arguments.Served, likewise: tor
 
 def _filled_with(subject: Subject, served: odd_arguments.Served, fillers: set[int]) -> tuple[str, str]:
     """Return the name of what holds the list and fillers behind it, and ``file:line`` of what fills it up."""
-    found: list[tuple[str, str, int]] = []
+    holders: list[tuple[str, str, int]] = []
     ran: dict[FrameType, int] = {}
 
     def note(frame: FrameType, _: str, returned: Any) -> None:
         values = {**edits.variables(frame), "": returned}
-        names = [name for name, value in values.items() if not found and _begins(value, fillers)]
-        found.extend((name, frame.f_code.co_filename, ran[frame]) for name in names if frame in ran)
+        names = [name for name, value in values.items() if not holders and _begins(value, fillers)]
+        holders.extend((name, frame.f_code.co_filename, ran[frame]) for name in names if frame in ran)
         ran[frame] = frame.f_lineno
 
     with author_lines.following(note):
         serve(subject, served.params)
-    if not found:
+    if not holders:
         return "", ""
-    name, file, line = found[0]
+    name, file, line = holders[0]
     fills = re.compile(rf"{re.escape(name)}(\[.*\])? = (-?\d+$|.*(zeros|full|ones)\b)")
     writes = [node for node in ast.walk(author_lines.syntax_of(file)) if isinstance(node, ast.Assign)]
     lines = [node.lineno for node in writes if node.lineno <= line and fills.match(ast.unparse(node))]
@@ -425,7 +425,7 @@ def _names_zero(key: str, case: Case) -> bool:
     return 0 in value if isinstance(value, list | tuple) else value == 0 and type(value) is int
 
 
-def _swapped(changed: torch.Tensor, one: int, other: int) -> torch.Tensor:
+def _swapped(changed: torch.Tensor, token: int, other: int) -> torch.Tensor:
     swapped = changed.clone()
-    swapped[one], swapped[other] = changed[other], changed[one]
+    swapped[token], swapped[other] = changed[other], changed[token]
     return swapped

@@ -84,16 +84,16 @@ class LP102(Check):
                 continue
             alone = copy.copy(params)
             alone.extra_args = copy.deepcopy(subject.setup.case.fields.get("extra_args"))
-            own = not subject.plugin.accepts(alone)
-            if own and isinstance(error, ValueError):  # it may need fields that the case lacks
+            refused_alone = not subject.plugin.accepts(alone)
+            if refused_alone and isinstance(error, ValueError):  # it may need fields that the case lacks
                 continue
             where, expected = {"extra_args": repr(params.extra_args)}, "no exception, as without the other plugin's"
             summary = "validate_params refuses the case when the request has another plugin's arguments too"
-            fix = "read your own keys, and ignore keys that you do not know"
-            if own:
+            fix = advice.fix("other keys", self.code)
+            if refused_alone:
                 where = {"max_tokens": repr(params.max_tokens), "seed": repr(params.seed)}
                 summary, expected = "validate_params fails for the case as a server may send it", "no exception"
-                fix = "expect None in a field of vLLM's, such as `max_tokens` before the engine fills it in"
+                fix = advice.fix("fields", self.code)
             raise refused(summary, where, expected, error, fix=fix)
         return None
 
@@ -190,8 +190,11 @@ class LP104(Check):
             tried += served.refusal is None
             if served.error is not None:
                 finding, error = findings.raised(subject.plugin.cls, served.error), served.error
-                own = finding.fix not in ("", *(advice.fix(key, "exception") for key in ("no token", "one beyond")))
-                unchecked = [] if own else ["the argument is used without a check of its type or range"]
+                helpful = finding.fix not in (
+                    "",
+                    *(advice.fix(key, "exception") for key in ("no token", "one beyond")),
+                )
+                unchecked = [] if helpful else [advice.cause("unchecked", self.code)]
                 then = f"{error.method} {error.summary}"
                 raise Failed(
                     replace(
@@ -199,7 +202,7 @@ class LP104(Check):
                         summary=f"{served.argument} is accepted by validate_params, then {then}",
                         where={**finding.where, "argument": served.argument},
                         cause=": ".join([*unchecked, *filter(None, [finding.cause])]),
-                        fix=finding.fix if own else "",
+                        fix=finding.fix if helpful else "",
                     )
                 ) from error
         if not tried:
@@ -281,15 +284,12 @@ class LP106(Check):
         spoken = copy.deepcopy(plain)
         if spoken.get("extra_args"):
             spoken["extra_args"] = _as_msgpack(spoken["extra_args"])
-        strict = advice.cause("strict", self.code), advice.fix("strict", self.code)
-        ways = (
-            ("as written", plain, "the plugin does not accept this case", "correct the case, or accept it"),
-            ("after JSON and msgpack", spoken, *strict),
-        )
-        for how, fields, cause, fix in ways:
+        ways = (("as written", plain, "refused"), ("after JSON and msgpack", spoken, "strict"))
+        for how, fields, key in ways:
             error = subject.plugin.refusal(make_params(copy.deepcopy(fields)))
             if error is not None:
                 summary, where = f"validate_params refuses the case {how}", {"case": subject.setup.case.text}
+                cause, fix = advice.cause(key, self.code), advice.fix(key, self.code)
                 raise refused(summary, where, "no exception", error, cause, fix)
         if repr(plain) != repr(spoken):
             for host in hosts_of(subject.plugin.interfaces):
@@ -301,7 +301,7 @@ class LP106(Check):
             runs = [serve(subject, make_params(copy.deepcopy(fields))) for fields in (plain, spoken)]
         except calls.PluginError:
             return  # other checks judge that
-        if not all(torch.equal(one.after, other.after) for one, other in zip(*runs, strict=True)):
+        if not all(torch.equal(left.after, right.after) for left, right in zip(*runs, strict=True)):
             raise Failed(
                 f"the case has a different effect on {subject.setup.host.upper()} after JSON and msgpack",
                 {"case": subject.setup.case.text},

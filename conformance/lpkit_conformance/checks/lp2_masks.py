@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-from lpkit_conformance.checks.lazily import torch
-from lpkit_conformance.checks.together.base import PairCheck, both, evidence, pairs
+from lpkit_conformance.checks.lazily import both, evidence, pairs, torch
+from lpkit_conformance.checks.together.base import PairCheck
 from lpkit_conformance.results import Finding
 from lpkit_conformance.subject.memo import fact
 

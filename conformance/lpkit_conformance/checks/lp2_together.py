@@ -8,8 +8,9 @@ from typing import ClassVar
 
 from lpkit.loading import interfaces_of
 
-from lpkit_conformance.checks.lazily import admission, compare
-from lpkit_conformance.checks.together.base import PairCheck, both, evidence, pairs
+from lpkit_conformance.checks.lazily import admission, both, compare, evidence, pairs
+from lpkit_conformance.checks.together.base import PairCheck
+from lpkit_conformance.explanation import advice
 from lpkit_conformance.programs.generate import Arrive, Step
 from lpkit_conformance.results import Failed, Finding, NeverActive
 from lpkit_conformance.vllm_api.runners import V1, V2
@@ -85,7 +86,7 @@ class LP224(PairCheck):
         alone = both.apart(pair, run, which)
         plugin, other = pair.plugins[which], pair.plugins[1 - which]
         summary = f"{plugin.name} edits logits differently when {other.name} is loaded"
-        cause = "the two share state that is not on the instance, or one edits what the other keeps"
+        cause = advice.cause("shared", LP224.code)
         others = alone.by_position()
         for there in run.rows(which):
             again = others.get((there.row.request, there.row.position))
@@ -137,9 +138,10 @@ class LP225(PairCheck):
         plugin, other = pair.plugins[which], pair.plugins[1 - which]
         cause, fix = "", ""
         if common:
-            cause = f"both read {_quoted(common)} of extra_args"
+            cause = advice.cause("same keys", LP225.code).format(keys=_quoted(common))
         elif strangers:
-            cause, fix = "it edits requests that use neither, too", f"see `lpkit check` of {plugin.name}"
+            cause = advice.cause("strangers", LP225.code)
+            fix = advice.fix("strangers", LP225.code).format(name=plugin.name)
         finding = Finding(
             f"{plugin.name} edits a request that uses only {other.name}",
             {},
@@ -222,7 +224,7 @@ class LP230(PairCheck):
             {},
             f"{_most_likely(there)} with {evidence.in_order(pair, forward)}",
             f"{_most_likely(again)} with {evidence.in_order(pair, backward)}",
-            cause="the rules do not commute",
+            cause=advice.cause("order", self.code),
             fix=self._fix(pair),
         )
         raise evidence.located(pair, there, 0, finding)
@@ -235,9 +237,7 @@ class LP230(PairCheck):
         if len({part.claim for part in on_v1.parts.values()}) < 2:
             return ""
         first, second = (pair.plugins[which].name for which in on_v1.sequence)
-        return (
-            f"load {first} before {second}: V1 applies {second} later in any order, since it claims argmax invariance"
-        )
+        return advice.fix("invariant", self.code).format(first=first, second=second)
 
 
 def _keys(pair: pairs.Pair, which: int) -> frozenset[str]:

@@ -25,6 +25,7 @@ from lpkit_conformance.checks.lazily import (
     stand,
     torch,
 )
+from lpkit_conformance.explanation import advice
 from lpkit_conformance.programs.generate import Arrive
 from lpkit_conformance.results import Failed
 from lpkit_conformance.settings.hosts import RUNNER_HOSTS
@@ -104,9 +105,13 @@ def works(subject: Subject, world: World) -> bool:
             return False
         finding = findings.raised(subject.plugin.cls, error)
         summary = f"in an engine with {world.name}, {finding.summary}"
-        where, fix = {**finding.where, "engine": world.name}, finding.fix or world.fix
+        where, fix = {**finding.where, "engine": world.name}, finding.fix or _fix(world)
         raise Failed(replace(finding, summary=summary, where=where, fix=fix)) from error
     return True
+
+
+def _fix(world: World) -> str:
+    return advice.fix(world.fix, LP221.code) if world.fix else ""
 
 
 def _compare(there: Subject, peers: Subject) -> None:
@@ -121,10 +126,10 @@ def _compare(there: Subject, peers: Subject) -> None:
         return together, [run(peers, [_request(there, variant, most_asked)])[0] for variant in variants]
 
     together, alone = stand.allowed(there, served)
-    for variant, rows, own in zip(variants, together, alone, strict=False):
-        for (row, before, after), (_, _, expected) in zip(rows, own, strict=False):
-            found = compare.first_difference(before, expected, after)
-            if found is not None:
+    for variant, rows, lone in zip(variants, together, alone, strict=False):
+        for (row, before, after), (_, _, expected) in zip(rows, lone, strict=False):
+            difference = compare.first_difference(before, expected, after)
+            if difference is not None:
                 case = None if variant is None else there.cases[variant % len(there.cases)]
                 use = f"with {case.text}" if case else "without the plugin"
                 summary = f"in an engine with {world.name}, a request {use} gets different logits than {world.peer}"
@@ -132,7 +137,7 @@ def _compare(there: Subject, peers: Subject) -> None:
                 line = parting_of(*runs)[1]
                 line = line or findings.at_fault(peers, "apply")
                 where = {"engine": world.name, "row": str(row)}
-                raise differing(summary, where, found, fix=world.fix, location=line)
+                raise differing(summary, where, difference, fix=_fix(world), location=line)
 
 
 DIFFERENT = 300

@@ -51,8 +51,8 @@ class LP301(Check):
 
     def run(self, subject: Subject) -> str | None:
         host_after(subject, everyday().ops)  # early returns are easily forgotten
-        found = acting.activity(subject)
-        if not found.acts and not found.raises:
+        activity = acting.activity(subject)
+        if not activity.acts and not activity.raises:
             standing = stand.stand_after(subject, stand.arrivals(subject.variants))
             with dropped.NoteDropped(standing.logits) as notes:
                 standing.again(standing.logits)
@@ -190,7 +190,7 @@ class LP304(ContractCheck):
             summary, where = "a non-contiguous view gives different logits", {"row": str(row)}
             raise Failed(Finding(summary, where, "equal logits", "different logits", cause=cause, state=name))
         if not bool((wide[:, logits.shape[1] :] == 3.0).all()):
-            fix = "write to columns of `logits` only, not through its storage (`as_strided`, `data_ptr`)"
+            fix = advice.fix("padding", self.code)
             raise Failed("apply wrote to the padding behind the vocabulary", {}, "untouched", "changed", fix=fix)
         return None
 
@@ -334,7 +334,7 @@ class LP307(ContractCheck):
                     {"row": str(row)},
                     "a finite logit: without these masks the plugin keeps a token that they leave",
                     "all -inf, or NaN",
-                    fix="decide by the tokens that are not masked; watch for NaN (`0 * -inf`), which compares as False",
+                    fix=advice.fix("masked", self.code),
                 )
         return None
 

@@ -97,7 +97,7 @@ class LP308(Check):
                 {"method": "apply"},
                 "the edit in what apply returns",
                 f"on a GPU {lost} would be lost; on a CPU the copy shares the memory of the logits",
-                fix="edit `logits` itself, or return the copy on its device: `.to(logits.device)`",
+                fix=advice.fix("host", self.code),
                 location=findings.at_fault(subject, "apply"),
             )
         if other:

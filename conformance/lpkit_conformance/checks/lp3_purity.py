@@ -59,15 +59,15 @@ class ContractCheck(Check):
             except Failed as failure:
                 shown = given[0] if given and self.method == "apply" else None
                 finding = standing.located(self.explained(subject, failure.finding), shown, subject.cases)
-                found = Failed(finding, advice=failure.advice)
-                if not found.advice:
-                    raise found from None
-                mild.append(found)
+                failed = Failed(finding, advice=failure.advice)
+                if not failed.advice:
+                    raise failed from None
+                mild.append(failed)
             subject.plugin.restore_modules()  # LP108 judges what instances share
         if not acted:
             raise NeverActive
-        for found in mild:
-            raise found
+        for failed in mild:
+            raise failed
         return note
 
     def explained(self, subject: Subject, finding: Finding) -> Finding:

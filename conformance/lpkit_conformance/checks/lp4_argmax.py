@@ -108,11 +108,11 @@ def contested(logits: torch.Tensor, again: stand.Apply) -> dict[str, torch.Tenso
     """
     change = (again(logits.clone()) - logits).nan_to_num(0.0, posinf=4.0, neginf=-4.0)
     best = logits.amax(1, keepdim=True)
-    found = {}
+    rows = {}
     for label, (by, token) in {"lowered": change.min(1, keepdim=True), "raised": change.max(1, keepdim=True)}.items():
         # A quarter of the move: lowered past the rest, or raised past it, if the move is kept.
-        found[f"barely {'best' if label == 'lowered' else 'beaten'}"] = logits.scatter(1, token, best - by / 4)
-    return found
+        rows[f"barely {'best' if label == 'lowered' else 'beaten'}"] = logits.scatter(1, token, best - by / 4)
+    return rows
 
 
 def caught_up(before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
@@ -235,16 +235,16 @@ class LP403(Check):
                 continue
             scale = active.temperature if late else 1.0
             for position in range(active.request.prompt_len, active.request.total_len):
-                one, other = (solo.solo_runs(side).expected(active.id, position) for side in (first, second))
-                if one is None or other is None:
+                on_v1, on_v2 = (solo.solo_runs(side).expected(active.id, position) for side in (first, second))
+                if on_v1 is None or on_v2 is None:
                     continue
                 compared += 1
                 before = subject.model.rows([(active.logits_key, position)]) / scale
-                found = compare.first_difference(before, one[None], other[None] / scale, exact_rows=False)
-                if found is None:
+                difference = compare.first_difference(before, on_v1[None], on_v2[None] / scale, exact_rows=False)
+                if difference is None:
                     continue
                 not_named = _not_named(subject, active.request.params)
-                failure = self._failed(active.id, position, scale, found, not_named)
+                failure = self._failed(active.id, position, scale, difference, not_named)
                 if scale == 1.0:
                     raise failure
                 late_failure = late_failure or failure
@@ -256,19 +256,17 @@ class LP403(Check):
 
     @staticmethod
     def _failed(
-        request: str, position: int, scale: float, found: tuple[int, int, float, float, str], not_named: str
+        request: str, position: int, scale: float, difference: tuple[int, int, float, float, str], not_named: str
     ) -> Failed:
-        _, token, one, other, _ = found
+        _, token, on_v1, on_v2, _ = difference
         where = {"request": request, "tokens so far": str(position), "token id": str(token)}
-        there, cause, fix = "V2", "the two interfaces are implemented differently", "compute the same on both runners"
-        if not_named:
-            cause = f"`keys` names none of the request's arguments ({not_named}), so on V2 the class is not shown it"
-            fix = "name in `keys` every argument that switches the class on"
-        elif scale != 1.0:
-            where["temperature"], there = f"{scale:g}", "V2, after temperature"
-            cause, fix = "the rule depends on the temperature, and V1 has divided by it already", ""
+        there, key = "V2", "unnamed" if not_named else "different"
+        if scale != 1.0 and not not_named:
+            where["temperature"], there, key = f"{scale:g}", "V2, after temperature", "temperature"
+        cause = advice.cause(key, LP403.code).format(names=not_named)
+        fix = "" if key == "temperature" else advice.fix(key, LP403.code)
         summary = f"request {request} gets different logits on V2 than on V1"
-        return Failed(summary, where, f"{one:g} (V1)", f"{other:g} ({there})", cause=cause, fix=fix)
+        return Failed(summary, where, f"{on_v1:g} (V1)", f"{on_v2:g} ({there})", cause=cause, fix=fix)
 
 
 def _moves_best(subject: Subject, steps: int = 3) -> bool:
@@ -312,5 +310,5 @@ def _proportions(frame: FrameType, returned: dict[str, Any]) -> trails.Values:
 def _not_named(subject: Subject, params: SamplingParams) -> str:
     """Return the request's arguments, if the class is a bridge whose ``keys`` contain none of them."""
     keys = getattr(subject.plugin.cls, "keys", ()) if hasattr(subject.plugin.cls, "wraps") else ()
-    own = (subject.setup.case.fields.get("extra_args") or {}).keys() & (params.extra_args or {}).keys()
-    return ", ".join(sorted(own)) if keys and not own & set(keys) else ""
+    arguments = (subject.setup.case.fields.get("extra_args") or {}).keys() & (params.extra_args or {}).keys()
+    return ", ".join(sorted(arguments)) if keys and not arguments & set(keys) else ""

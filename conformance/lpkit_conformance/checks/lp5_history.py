@@ -236,7 +236,7 @@ class LP507(Check):
             def shared(method: str, args: tuple[Any, ...]) -> dict[str, Any]:
                 return host.driver.shared(method, args) if method in host.driver.shares else {}
 
-            return engine_data.leaving(subject, shared, report, "change a copy of {name}", follow)
+            return engine_data.leaving(subject, shared, report, advice.fix("engine-data"), follow)
 
         play(subject, [*mixed_arrivals(6), Step(2), *fewer, *mixed_arrivals(2, "s"), Step(2)], watched)
         return None

@@ -181,15 +181,13 @@ def judge_dependence(subject: Subject) -> None:
         if any(compare.first_difference(before, row, unknown) is None for row in allowed):
             continue
         token = int((unknown != common)[0].to(torch.int8).argmax())
-        what, cause = "other token ids give other logits", "-1 takes part in the computation like a token id"
-        if counts:
-            what, cause = "the edit depends on the length alone", "placeholders are not counted, though they are tokens"
+        what = "the edit depends on the length alone" if counts else "other token ids give other logits"
         raise Failed(
             f"{what}, and placeholders of -1 alone give another edit",
             {"output list": f"{length} times -1", "token id": str(token)},
             f"{float(common[0, token]):g}" + ("" if counts else f", or {float(before[0, token]):g} as before"),
             f"{float(unknown[0, token]):g}",
-            cause=cause,
+            cause=advice.cause("lengths" if counts else "ids", LP508.code),
             location=findings.at_fault(subject, "apply"),
         )
 

@@ -146,7 +146,7 @@ class LP602(Check):
         ]
         if changed:
             kinds = " and a ".join(advice.fix(name, self.code) for name in changed)
-            general = f"draw from a {kinds} of your own, seeded by the request and its length, or use `lpkit.rng`"
+            general = advice.fix("general", self.code).format(kinds=kinds)
             fix = advice.fix("draws", *findings.readers_of(subject)) or general
             cls = subject.plugin.cls
             wrote = writes.follow(cls, lambda: parts.default_host(subject, size), state, lambda host: [*host.run(ops)])
@@ -195,7 +195,7 @@ class LP603(Check):
             {"objects held": " -> ".join(map(str, sizes[-3:])), "requests": f"{CHURN} between two measurements"},
             "no growth",
             f"{(sizes[-1] - sizes[-2]) / CHURN:.1f} objects per request",
-            cause=f"`{name}` grows" if name not in ("", state.CALLABLES) else "",
+            cause=advice.cause("grows", self.code).format(name=name) if name not in ("", state.CALLABLES) else "",
             fix=advice.fix(whose, self.code),
             location=line,
         )

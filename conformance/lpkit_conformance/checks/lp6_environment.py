@@ -190,6 +190,6 @@ class LP606(Check):
                 {},
                 "no process of the plugin after its instances are gone",
                 named,
-                cause="a process started at import, in __init__ or for a request, and never ended",
+                cause=advice.cause("left", self.code),
             )
         return None

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar
 
 from lpkit_conformance.checks.base import Rule
-from lpkit_conformance.explanation.advice import cause
+from lpkit_conformance.explanation import advice
 from lpkit_conformance.results import Failed, Finding, NeverActive, Skipped
 from lpkit_conformance.vllm_api.runners import V1, V2
 
@@ -59,7 +59,7 @@ class EngineCheck(Rule):
                 f"{difference.got:g}",
                 evidence.workload.operations,
                 # A bystander can only have received another request's state.
-                cause(kind or (difference.kind if uses or evidence.expected[name].acted else "stale")),
+                advice.cause(kind or (difference.kind if uses or evidence.expected[name].acted else "stale")),
                 fix,
             )
         )
@@ -112,8 +112,8 @@ class LP902(EngineCheck):
                     {"extra_args": repr(evidence.workload.asks[name].params.get("extra_args"))},
                     "no exception",
                     answer.error,
-                    cause="the case is wrong, or validate_params refuses requests that it should not",
-                    fix="see LP102 and LP106 of lpkit check",
+                    cause=advice.cause("refused", self.code),
+                    fix=advice.fix("refused", self.code),
                 )
         tally, left_out = Tally(), 0
         for name, ids in judged(evidence):
@@ -231,7 +231,7 @@ class LP905(EngineCheck):
             n = min(n, common(alone.token_ids, evidence.mixed[name].token_ids))
             difference = tally.compare(answer.rows[:n], alone.rows[:n], evidence.expected[name].plain[:n])
             if difference is not None:
-                fix = "change no state in `validate_params`; without `--engine` odd arguments are tried one by one"
+                fix = advice.fix("refusals", self.code)
                 summary = "got different logits while other requests were refused"
                 raise self.differs(evidence, name, difference, summary, fix)
         if not evidence.workload.bad:

@@ -25,7 +25,8 @@ def with_nan(finding: Finding, notes: NoteEdits, masked: bool) -> Finding:
     values = {name: value for name, (value, _) in notes.spoilt_by.items() if not 0 < abs(value) < math.inf}
     sizes = {name: notes.spoilt_by[name][1] for name in values}
     name = min(sizes, key=lambda name: (not math.isinf(values[name]), sizes[name]), default="")
-    cause = " and ".join(f"`{name}` is {value:g}" for name, value in values.items())
+    held = advice.cause("value", "LP306")
+    cause = " and ".join(held.format(name=name, value=f"{value:g}") for name, value in values.items())
     file, _, line = notes.spoilt.rpartition(":")
     number = int(line or 0)
     reduced = REDUCTION.findall(linecache.getline(file, number))
@@ -53,14 +54,15 @@ def _first_line(file: str, number: int) -> int:
 def emptied(notes: NoteEdits, vocab_size: int) -> tuple[str, str]:
     """Return the name of the mask, or of the empty container, that left a row no token, and what it holds; else empty
     texts."""
+    nothing = advice.cause("empty", "LP307")
     masks = ((name, _of_all(value, vocab_size)) for name, value in notes.values.items())
     name, value = next((pair for pair in masks if pair[1]), ("", ""))
     if not name:
         empty = next((key for key, value in notes.values.items() if _holds_nothing(value) and _near(notes, key)), "")
-        return (empty, f"`{empty}` is empty") if empty else ("", "")
-    evidence = f"`{name}` is {value} for all tokens"
+        return (empty, nothing.format(name=empty)) if empty else ("", "")
+    evidence = advice.cause("all", "LP307").format(name=name, value=value)
     empty = _empty(notes, name)
-    return (empty, f"`{empty}` is empty, and {evidence}") if empty else (name, evidence)
+    return (empty, f"{nothing.format(name=empty)}, and {evidence}") if empty else (name, evidence)
 
 
 def _holds_nothing(value: Any) -> bool:

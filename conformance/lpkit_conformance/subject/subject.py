@@ -98,9 +98,9 @@ class Subject:
         if self.home is not None:
             return self.home._usual
         with self.as_imported():
-            found = variants(self.setup.case, self.plugin.accepts, self.setup.vocab_size)
+            accepted = variants(self.setup.case, self.plugin.accepts, self.setup.vocab_size)
         return tuple(
-            case for case in found if "extra_args" not in self.without or _arguments(case) == _arguments(found[0])
+            case for case in accepted if "extra_args" not in self.without or _arguments(case) == _arguments(accepted[0])
         )
 
     @cached_property

@@ -28,7 +28,7 @@ class World:
             request names or holds are compared with those of a small vocabulary, not the requests with each other.
         recorded: True if steps that lpkit can record are repeated without the plugin's Python; requests come and go.
         may_refuse: True if the constructor may refuse the configuration with a ``ValueError``.
-        fix: advice for a plugin that fails in it; empty where the check gives the advice.
+        fix: the key of LP221's advice for a plugin that fails in it; empty where the check gives the advice.
     """
 
     name: str
@@ -87,14 +87,14 @@ SECOND_RANK = World(
     "two ranks, on the second one",
     _second_rank,
     peer=FIRST_RANK,
-    fix="make the same edits on every rank: each rank samples separately, and they must choose the same token",
+    fix="ranks",
 )
 
 DRAFTING = World(
     "speculative decoding",
     _drafts,
     may_refuse=True,
-    fix="expect a `speculative_config`; what does not work with drafts is refused with `ValueError` in `__init__`",
+    fix="drafting",
 )
 
 RECORDED = World(
@@ -102,7 +102,7 @@ RECORDED = World(
     variants=(0, 1, 2, None, 3),
     recorded=True,
     peer="in its own Python",
-    fix="let the step depend on columns, rows and logits alone; if it does, report this: `lpkit` recorded it wrongly",
+    fix="recorded",
 )
 
 SPECULATING = World("drafts of which some are not verified, under asynchronous scheduling", _drafts_ahead)
@@ -113,7 +113,7 @@ LONG = World(
     "requests of 1,030 output tokens",
     max_model_len=2048,
     outputs=1030,
-    fix="size buffers by `max_model_len`, or grow them",
+    fix="long",
 )
 
 WORLDS = (
@@ -121,7 +121,7 @@ WORLDS = (
         "a vocabulary that is not a multiple of 32",
         more_tokens=77,
         may_refuse=True,
-        fix="take the vocabulary's size from the logits, and round what holds whole words of 32 tokens up",
+        fix="words",
     ),
     LONG,
     World(
@@ -130,18 +130,18 @@ WORLDS = (
         outputs=20_000,
         variants=(0,),
         steps=1,
-        fix="size buffers by `max_model_len`, or grow them; a schedule or a power must hold for every length",
+        fix="longest",
     ),
     World(
         "asynchronous scheduling and several end tokens",
         _asynchronous,
-        fix="expect a list of ids in `eos_token_id`, and `async_scheduling` to be True",
+        fix="ends",
     ),
-    World("a model without an end token", _without_end, fix="expect `eos_token_id` to be None"),
+    World("a model without an end token", _without_end, fix="no end"),
     World(
         "no tokenizer",
         _without_tokenizer,
-        fix="expect `lpkit.NoTokenizer`, or None for a tokenizer, and leave rows unchanged whose request needs one",
+        fix="no tokenizer",
     ),
     DRAFTING,
     SECOND_RANK,
@@ -149,7 +149,7 @@ WORLDS = (
         "a vocabulary beyond 65,536 tokens",
         more_tokens=70_000,
         names_ids=True,
-        fix="size buffers by the vocabulary's size, and keep ids in int32 or int64",
+        fix="vocabulary",
     ),
 )
 """The configurations that a plugin must support."""

@@ -9,10 +9,12 @@ from typing import get_args
 
 import lpkit_conformance
 import pytest
+from lpkit_conformance import checks
 from lpkit_conformance.explanation.advice import CAUSES, FIXES, UnknownAdviceError, cause, fix, grouped, signed
 from lpkit_conformance.explanation.experiments import EXPERIMENTS
 from lpkit_conformance.explanation.hazards import Hazard
 from lpkit_conformance.settings.hosts import HOSTS
+from lpkit_conformance.subject.worlds import RECORDED, WORLDS
 
 HAZARDS = set(get_args(Hazard))
 UNSEEN = ("ctx.", "row's slot", "batch_update", "update_state", "`added`", "max_num_seqs", "max_num_reqs")
@@ -33,6 +35,21 @@ def test_each_key_is_used() -> None:
         unused = {f"{group}: {key}" for group, texts in table.items() for key in texts if key not in used}
         assert not {name for name in unused if not name.startswith("exception: ")}
     assert FIXES["exception"].keys() <= CAUSES["exception"].keys()
+
+
+def test_no_check_states_a_cause_or_a_fix_of_its_own() -> None:
+    stated = [
+        f"{path.name}:{node.value.lineno}"
+        for path in Path(checks.__path__[0]).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.keyword) and node.arg in ("cause", "fix")
+        if isinstance(node.value, ast.JoinedStr) or (isinstance(node.value, ast.Constant) and node.value.value)
+    ]
+    assert not stated, "the text belongs in advice.toml"
+
+
+def test_every_engine_configuration_that_has_to_work_has_a_fix() -> None:
+    assert all(fix(world.fix, "LP221") for world in (*WORLDS, RECORDED))
 
 
 def test_experiments_name_keys_that_exist() -> None:

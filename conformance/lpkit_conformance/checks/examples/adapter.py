@@ -17,13 +17,13 @@ class Echo(lpkit.AdapterLogitsProcessor):
         echo: float = lpkit.Field(gt=0.0, le=10.0)
 
     def new_req_logits_processor(self, params: SamplingParams) -> RequestLogitsProcessor | None:
-        own = self.params(params)
-        if own is None:
+        args = self.params(params)
+        if args is None:
             return None
 
         def raise_last(output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
             if output_ids:
-                logits[output_ids[-1]] += own.echo * len(output_ids)
+                logits[output_ids[-1]] += args.echo * len(output_ids)
             return logits
 
         return raise_last

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from lpkit_conformance.checks.together.both import Run, RunRow, carry_out
 from lpkit_conformance.checks.together.pair import BOTH, Pair
+from lpkit_conformance.explanation import advice
 from lpkit_conformance.explanation.findings import method_location, raised
 from lpkit_conformance.results import Failed, Finding
 from lpkit_conformance.settings.hosts import HOSTS
@@ -33,9 +34,8 @@ def judged(pair: Pair, run: Run) -> Run:
         where={"loaded": in_order(pair, run), "arguments": pair.arguments(BOTH[0]), **finding.where},
     )
     if carry_out(pair, (run.current,)).failure:
-        finding = replace(
-            finding, cause=f"it does so without {other.name}, too", fix=f"see `lpkit check` of {plugin.name}"
-        )
+        cause = advice.cause("alone", "together").format(other=other.name)
+        finding = replace(finding, cause=cause, fix=advice.fix("alone", "together").format(name=plugin.name))
     raise Failed(finding)
 
 

@@ -23,7 +23,7 @@ BUDGET = "thinking_token_budget"
 USES = ((0, 0), (0, None), (None, 0), (1, 1), (1, None), (None, 1), (0, 1), (0, 0))
 """The case of each plugin for each ``variant`` of an arrival; None: the request does not use the plugin."""
 
-BOTH = tuple(variant for variant, (one, other) in enumerate(USES) if one is not None and other is not None)
+BOTH = tuple(variant for variant, (first, second) in enumerate(USES) if first is not None and second is not None)
 
 THINKING = 7
 """The variant with a thinking budget: its prompt opens a thought, and the outputs end the thought in time."""

