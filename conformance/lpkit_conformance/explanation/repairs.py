@@ -5,8 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import copy
-import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import CodeType, FrameType, FunctionType
@@ -48,6 +47,9 @@ ALIKE = (
     ("int32", "int8"),
 )
 """Attributes that are easily taken for each other."""
+
+WRAPS = ("__func__", "__wrapped__", "fget", "func")
+"""Attributes of what holds a function: static methods, caches, properties."""
 
 COPIES = ("copy", "clone", "tolist")
 TESTED = ast.Name | ast.Attribute | ast.Subscript
@@ -117,11 +119,13 @@ def find_repair(run: Callable[[], object], right: Callable[[Edited], bool], blam
     """
     ran: dict[str, dict[int, None]] = {}
     falsy: dict[tuple[str, int], set[str]] = {}
+    modules: dict[str, dict[str, Any]] = {}
 
     def note(frame: FrameType, event: str, _: object) -> None:
         if event == "line":
             file, number = frame.f_code.co_filename, frame.f_lineno
             ran.setdefault(file, {})[number] = None
+            modules[file] = frame.f_globals
             falsy.setdefault((file, number), set()).update(_falsy(frame))
 
     with contextlib.suppress(Exception), following(note):
@@ -129,7 +133,7 @@ def find_repair(run: Callable[[], object], right: Callable[[Edited], bool], blam
     elsewhere: dict[str, list[Repair]] = {}
     for file in filter(is_authors, ran):
         tree = copy.deepcopy(syntax_of(file))
-        functions = _functions(file)
+        functions = {id(function): function for function in _functions(file, modules[file])}
         for edit in [*_edits(tree, ran[file])][:MOST_TRIED]:
             line = f"{file}:{edit.line}"
             if edit.asks and edit.asks not in falsy[file, edit.line]:
@@ -137,7 +141,7 @@ def find_repair(run: Callable[[], object], right: Callable[[Edited], bool], blam
             if line != blamed and (edit.whole or (edit.shifts and not vague)):
                 continue
             with contextlib.suppress(SyntaxError, ValueError), edit.made():
-                edited = _edited(tree, file, functions, edit.line)
+                edited = _edited(tree, file, functions.values(), edit.line)
                 if edited and right(partial(_with_code, edited)):
                     repair = Repair(line, edit.old, edit.new)
                     if line == blamed:
@@ -157,14 +161,18 @@ def _falsy(frame: FrameType) -> Iterator[str]:
                         yield ast.unparse(node)
 
 
-def _functions(file: str) -> list[FunctionType]:
-    """Return the functions of a file that exist now, but for those that others have made."""
-    existing = [item for item in gc.get_objects() if type(item) is FunctionType and item.__code__.co_filename == file]
-    return [function for function in existing if "<locals>" not in function.__qualname__]
+def _functions(file: str, names: Mapping[str, Any]) -> Iterator[FunctionType]:
+    """Yield the functions of a file that a module or class of it holds under these names, methods and wrapped ones."""
+    for value in names.values():
+        if isinstance(value, type) and value.__module__ == names.get("__name__", names.get("__module__")):
+            yield from _functions(file, vars(value))
+        for part in (value, *(getattr(value, name, None) for name in WRAPS)):
+            if isinstance(part, FunctionType) and part.__code__.co_filename == file:
+                yield part
 
 
 def _edited(
-    tree: ast.Module, file: str, functions: list[FunctionType], line: int
+    tree: ast.Module, file: str, functions: Iterable[FunctionType], line: int
 ) -> list[tuple[FunctionType, CodeType]]:
     """Return the functions around a line, each with the code that it has by the tree."""
     codes = {(code.co_name, code.co_firstlineno): code for code in _codes(compile(tree, file, "exec"))}

@@ -277,9 +277,11 @@ def _repaired(
     if repair is None:
         return finding
     key = "edit" if repair.new else "without"
-    texts = (text(key, "repair").format(old=repair.old, new=repair.new) for text in (cause, fix))
-    causes, fixes = (("; ".join(filter(None, pair))) for pair in zip((finding.cause, finding.fix), texts, strict=True))
-    return replace(finding, cause=causes, fix=fixes, location=repair.line, vague=False)
+    why, edit = (text(key, "repair").format(old=repair.old, new=repair.new) for text in (cause, fix))
+    cause_and_edit = "; ".join(filter(None, (finding.cause, why)))
+    if repair.line == finding.location:  # else the fix is for another line
+        edit = "; ".join(filter(None, (finding.fix, edit)))
+    return replace(finding, cause=cause_and_edit, fix=edit, location=repair.line, vague=False)
 
 
 def _passes(case: Reproduction) -> bool:

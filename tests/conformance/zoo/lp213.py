@@ -61,3 +61,36 @@ class CountsFlushes(Counter):
     def apply_staged_writes(self) -> None:
         super().apply_staged_writes()
         self.count += 1
+
+
+class Begun:
+    """Arguments and live output list of a request; without tokens it is false."""
+
+    def __init__(self, where: int, bias: float, outputs: list[int]) -> None:
+        self.where, self.bias, self.outputs = where, bias, outputs
+
+    def __len__(self) -> int:
+        return len(self.outputs)
+
+
+@defect(
+    "LP213",
+    "a one-way move drops an entry without tokens, which is false",
+    line="if entry:",
+    cause="with `entry is not None` in place of `entry` on this line, the programs of this check pass",
+)
+class DropsWhatHasNotBegun(ByHand):
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        state = self.read(params)
+        return None if state is None else Begun(*state, outputs)
+
+    def move(self, source: int, target: int) -> None:
+        entry = self.rows.pop(source, None)
+        self.rows.pop(target, None)
+        if entry:
+            self.rows[target] = entry
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, entry in self.rows.items():
+            logits[row, entry.where] += entry.bias
+        return logits

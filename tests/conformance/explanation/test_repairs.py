@@ -1,0 +1,42 @@
+"""Edits of the author's code with which a failing program passes."""
+
+from __future__ import annotations
+
+import pytest
+import zoo
+from planted import finding_of
+
+PASS = "on this line, the programs of this check pass"
+
+
+@pytest.mark.parametrize(
+    ("specimen", "code", "edit"),
+    [
+        ("v1-DropsWhatHasNotBegun", "LP213", "with `entry is not None` in place of `entry`"),
+        ("v1-EndsTheLoop", "LP201", "with `continue` in place of `return logits`"),
+        ("v1-HeldView", "LP205", "with `copy.deepcopy(self.values[first])` in place of `self.values[first]`"),
+    ],
+)
+def test_an_edit_that_mends_the_programs_is_named(specimen: str, code: str, edit: str) -> None:
+    finding = finding_of(specimen, code)
+    assert finding.cause.endswith(f"{edit} {PASS}")
+    assert f"write {edit.removeprefix('with ')}" in finding.fix
+
+
+def test_the_fix_for_another_line_goes_when_an_edit_names_the_line() -> None:
+    assert finding_of("v1-DropsWhatHasNotBegun", "LP213").fix == "write `entry is not None` in place of `entry`"
+
+
+def test_an_edit_that_only_switches_the_plugin_off_is_none() -> None:
+    assert PASS not in finding_of("v1-CountsRows", "LP302").cause
+
+
+def test_an_edit_that_makes_the_batch_as_wrong_as_the_request_alone_is_none() -> None:
+    assert PASS not in finding_of("v1-LateAtChanges", "LP504").cause
+
+
+def test_the_authors_code_is_as_it_was() -> None:
+    move = zoo.specimen("v1-DropsWhatHasNotBegun").target.move  # type: ignore[union-attr]
+    code = move.__code__
+    finding_of("v1-DropsWhatHasNotBegun", "LP213", seed=1)
+    assert move.__code__ is code
