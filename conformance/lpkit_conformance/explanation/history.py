@@ -187,9 +187,11 @@ class StateHistory:
             return self._reason("one for all", self.made)
         if moved and not (proven and blamed == self.moves):  # else the order within the update is at fault
             return self._lost(moved[-1], came_from[moved[-1]] or 0, here, blamed)
-        always = self._counter() or self._used_before(here) or self._remade(here) or self._grown(here)
+        always = self._counter() or self._used_before(here) or self._remade(here)
         if always or proven:
             return always
+        if grown := self._grown(here):
+            return grown
         early = self._early(here, min(self.positions), "came")
         return self._added_again(blamed) or self._taken_back() or self._of_another(here) or early or self._again()
 

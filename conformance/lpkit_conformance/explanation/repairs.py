@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import CodeType, FrameType, FunctionType
-from typing import Any
+from typing import Any, Literal
 
 from lpkit_conformance.instruments.author_lines import (
     following,
@@ -48,11 +48,20 @@ ALIKE = (
 )
 """Attributes that are easily taken for each other."""
 
+UPDATES = ("removed", "added", "moved")
+"""Fields of a batch update, which are lists: nobody asks them for None."""
+
+OF_STATEMENTS = ("ended", "always", "without")
+"""Kinds of edits that only a blamed line gets: elsewhere they are too often no remedy."""
+
 WRAPS = ("__func__", "__wrapped__", "fget", "func")
 """Attributes of what holds a function: static methods, caches, properties."""
 
 COPIES = ("copy", "clone", "tolist")
 TESTED = ast.Name | ast.Attribute | ast.Subscript
+
+
+Kind = Literal["edit", "copied", "falsy", "shifted", "ended", "always", "without"]
 
 
 @dataclass(frozen=True)
@@ -64,9 +73,7 @@ class Edit:
         value: the new node, or the new list of nodes.
         line: the number of the line.
         old, new: the texts of what changes; ``new`` is empty for a statement that goes.
-        asks: the text of a value that is asked for None in place of its truth; empty for other edits.
-        shifts: True for a comparison that lets one more or one less through.
-        whole: True for an edit of statements.
+        kind: key of its texts in ``advice.toml``.
     """
 
     owner: ast.AST
@@ -75,9 +82,7 @@ class Edit:
     line: int
     old: str
     new: str
-    asks: str = ""
-    shifts: bool = False
-    whole: bool = False
+    kind: Kind = "edit"
 
     @contextlib.contextmanager
     def made(self) -> Iterator[None]:
@@ -101,11 +106,13 @@ class Repair:
     Attributes:
         line: ``file:line``.
         old, new: texts of what is edited; ``new`` is empty if the statement goes.
+        kind: key of its texts in ``advice.toml``.
     """
 
     line: str
     old: str
     new: str
+    kind: Kind
 
 
 def find_repair(run: Callable[[], object], right: Callable[[Edited], bool], blamed: str, vague: bool) -> Repair | None:
@@ -136,14 +143,14 @@ def find_repair(run: Callable[[], object], right: Callable[[Edited], bool], blam
         functions = {id(function): function for function in _functions(file, modules[file])}
         for edit in [*_edits(tree, ran[file])][:MOST_TRIED]:
             line = f"{file}:{edit.line}"
-            if edit.asks and edit.asks not in falsy[file, edit.line]:
+            if edit.kind == "falsy" and edit.old not in falsy[file, edit.line]:
                 continue
-            if line != blamed and (edit.whole or (edit.shifts and not vague)):
+            if line != blamed and (edit.kind in OF_STATEMENTS or (edit.kind == "shifted" and not vague)):
                 continue
             with contextlib.suppress(SyntaxError, ValueError), edit.made():
                 edited = _edited(tree, file, functions.values(), edit.line)
                 if edited and right(partial(_with_code, edited)):
-                    repair = Repair(line, edit.old, edit.new)
+                    repair = Repair(line, edit.old, edit.new, edit.kind)
                     if line == blamed:
                         return repair
                     elsewhere.setdefault(line, []).append(repair)
@@ -154,7 +161,7 @@ def _falsy(frame: FrameType) -> Iterator[str]:
     """Yield the texts of what the condition of a line asks that is false in it, without being None or False."""
     with contextlib.suppress(SyntaxError):
         for node in ast.walk(parsed(frame.f_code.co_filename, frame.f_lineno)):
-            if isinstance(node, TESTED) and only_looks(node, ("len", "bool")):
+            if isinstance(node, TESTED) and only_looks(node) and getattr(node, "attr", "") not in UPDATES:
                 with contextlib.suppress(Exception):  # names that the line sets itself, or objects without a truth
                     value = value_of(node, frame)
                     if value is not None and not isinstance(value, bool) and not value:
@@ -214,25 +221,17 @@ def _edits(tree: ast.Module, lines: dict[int, None]) -> Iterator[Edit]:
     """Yield edits of the lines, the narrowest kinds first; none in a ``while``, which might not end."""
     bodies = [*_bodies(tree, loop=False)]
     statements = [part for owner, field, _ in bodies for part in getattr(owner, field) if part.lineno in lines]
-    for kinds in (_of_expression, _of_copies):
+    for edits in (_of_expression, _of_copies):
         for statement in statements:
             for node, parent, field, at in _expressions(statement):
-                for new in kinds(node, parent, field):
+                for new, kind in edits(node, parent, field):
                     ast.fix_missing_locations(ast.copy_location(new, node))
                     held = getattr(parent, field)
                     value = new if at is None else [*held[:at], new, *held[at + 1 :]]
                     texts = ast.unparse(node), ast.unparse(new).replace("__import__('copy')", "copy")
-                    asks = "" if new in ast.walk(node) else _asked_for_none(new)
-                    shifts = isinstance(node, ast.Compare)
-                    yield Edit(parent, field, value, statement.lineno, *texts, asks=asks, shifts=shifts)
+                    yield Edit(parent, field, value, statement.lineno, *texts, kind)
     for owner, field, loop in bodies:
         yield from _of_statements(owner, field, loop, lines)
-
-
-def _asked_for_none(node: ast.expr) -> str:
-    node = node.test if isinstance(node, ast.IfExp) else node
-    is_none = isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Is | ast.IsNot)
-    return ast.unparse(node.left) if is_none else ""  # type: ignore[attr-defined]
 
 
 def _bodies(node: ast.AST, loop: bool) -> Iterator[tuple[ast.AST, str, bool]]:
@@ -256,47 +255,47 @@ def _expressions(statement: ast.AST) -> Iterator[tuple[ast.expr, ast.AST, str, i
                 yield from _expressions(part)
 
 
-def _of_expression(node: ast.expr, parent: ast.AST, field: str) -> Iterator[ast.expr]:
+def _of_expression(node: ast.expr, parent: ast.AST, field: str) -> Iterator[tuple[ast.expr, Kind]]:
     """Yield comparisons that let one more or one less through, other questions, and names of what is alike."""
     none: list[ast.expr] = [ast.Constant(None)]
+    asked = isinstance(parent, ast.If | ast.IfExp) and field == "test"
     if isinstance(node, ast.Compare) and len(node.ops) == 1:
         for other in COMPARISONS.get(type(node.ops[0]), ()):
-            yield ast.Compare(node.left, [other()], node.comparators)
-    asked = isinstance(parent, ast.If | ast.IfExp) and field == "test"
+            yield ast.Compare(node.left, [other()], node.comparators), "shifted"
     if isinstance(node, TESTED) and (asked or isinstance(parent, ast.BoolOp)):
-        yield ast.Compare(node, [ast.IsNot()], none)
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not) and isinstance(node.operand, TESTED):
-        yield ast.Compare(node.operand, [ast.Is()], none)
-    if isinstance(node, ast.Call) and ast.unparse(node.func) == "bool" and len(node.args) == 1:
-        yield ast.Compare(node.args[0], [ast.IsNot()], none)
+        yield ast.Compare(node, [ast.IsNot()], none), "falsy"
+    if isinstance(node, TESTED) and isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.Not):
+        yield ast.Compare(node, [ast.IsNot()], none), "falsy"
+    if isinstance(node, TESTED) and isinstance(parent, ast.Call) and ast.unparse(parent.func) == "bool":
+        yield ast.Compare(node, [ast.IsNot()], none), "falsy"
     if isinstance(node, ast.BoolOp) and len(node.values) == 2 and asked:
-        yield from node.values
+        yield from ((value, "edit") for value in node.values)
     elif isinstance(node, ast.BoolOp) and isinstance(node.op, ast.Or) and isinstance(node.values[0], TESTED):
         first, default = node.values[0], node.values[-1]
-        yield ast.IfExp(ast.Compare(first, [ast.Is()], none), default, first)
+        yield ast.IfExp(ast.Compare(first, [ast.Is()], none), default, first), "edit"
     if isinstance(node, ast.Attribute):
         pairs = [pair for pair in ALIKE if node.attr in pair]
-        yield from (ast.Attribute(node.value, pair[pair[0] == node.attr], node.ctx) for pair in pairs)
+        yield from ((ast.Attribute(node.value, pair[pair[0] == node.attr], node.ctx), "edit") for pair in pairs)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub) and isinstance(node.right, ast.Constant):
-        yield node.left
+        yield node.left, "shifted"
 
 
-def _of_copies(node: ast.expr, parent: ast.AST, field: str) -> Iterator[ast.expr]:
-    """Yield a copy in place of a value that is kept, and a value in place of what is made of it."""
+def _of_copies(node: ast.expr, parent: ast.AST, field: str) -> Iterator[tuple[ast.expr, Kind]]:
+    """Yield a copy in place of a value that is kept, and a value in place of its copy."""
     kept = field in ("value", "args", "elts", "values") and not isinstance(parent, TESTED)
     if isinstance(node, TESTED) and isinstance(node.ctx, ast.Load) and kept:
         module = ast.Call(ast.Name("__import__", ast.Load()), [ast.Constant("copy")], [])
-        yield ast.Call(ast.Attribute(module, "deepcopy", ast.Load()), [node], [])
+        yield ast.Call(ast.Attribute(module, "deepcopy", ast.Load()), [node], []), "copied"
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in COPIES:
-        yield node.func.value
+        yield node.func.value, "edit"
     if (
         isinstance(node, ast.Call)
         and ast.unparse(node.func) in ("list", "tuple", "dict", "set")
         and len(node.args) == 1
     ):
-        yield node.args[0]
+        yield node.args[0], "edit"
     if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice) and isinstance(node.ctx, ast.Load):
-        yield node.value
+        yield node.value, "edit"
 
 
 def _of_statements(owner: ast.AST, field: str, loop: bool, lines: dict[int, None]) -> Iterator[Edit]:
@@ -305,15 +304,15 @@ def _of_statements(owner: ast.AST, field: str, loop: bool, lines: dict[int, None
     for at, statement in enumerate(body):
         before, after = body[:at], body[at + 1 :]
         old, number = _head(statement), statement.lineno
-        edited: list[tuple[list[ast.stmt], str]] = []
+        edited: list[tuple[list[ast.stmt], str, Kind]] = []
         if loop and isinstance(statement, ast.Return | ast.Break):
-            edited.append(([ast.copy_location(ast.Continue(), statement)], "continue"))
+            edited.append(([ast.copy_location(ast.Continue(), statement)], "continue", "ended"))
         if isinstance(statement, ast.If) and not statement.orelse:
+            nothing: list[ast.stmt] = [ast.copy_location(ast.Pass(), statement)]
             ends = isinstance(statement.body[0], ast.Return | ast.Continue | ast.Break)
-            edited.append(([ast.copy_location(ast.Pass(), statement)], "") if ends else (statement.body, "if True"))
-        if number in lines:
-            for new, text in edited:
-                yield Edit(owner, field, [*before, *new, *after], number, old, text, whole=True)
+            edited.append((nothing, "", "without") if ends else (statement.body, "if True", "always"))
+        for new, text, kind in edited if number in lines else ():
+            yield Edit(owner, field, [*before, *new, *after], number, old, text, kind)
 
 
 def _head(statement: ast.stmt) -> str:

@@ -84,10 +84,9 @@ def explained(
     """
     outcome = partial(_outcome, subject, program, make_host, solo=solo)
     finding, small = _finding(subject, program, trouble, outcome, make_host)
-    solo = solo_runs(subject)  # of those who use the plugin, too: edited code must still serve them
     smallest = outcome(small.ops)
-    joins = _joining(subject, small, smallest, make_host, solo) if isinstance(smallest, Mismatch) else None
-    finding = _repaired(finding, subject, (small, program, *others), make_host, solo, joins)
+    joins = _joining(subject, small, smallest, make_host) if isinstance(smallest, Mismatch) else None
+    finding = _repaired(finding, subject, (small, program, *others), make_host, joins)
     return replace(finding, fix=finding.fix or _fix(subject, small, finding, trouble, hazard))
 
 
@@ -111,6 +110,7 @@ def survive(subject: Subject, program: Program) -> None:
     error = fails(program.ops)
     if error is not None:
         finding, small = _finding(subject, program, error, fails, default_host)
+        finding = _repaired(finding, subject, (small, program), default_host)
         raise Failed(replace(finding, fix=finding.fix or _fix(subject, small, finding, error, None)))
 
 
@@ -224,9 +224,7 @@ def _evidence(subject: Subject, small: Program, trouble: Trouble, make_host: Mak
     return with_batch(finding, subject, frames, small.ops, arguments, differs, rows=rows)
 
 
-def _joining(
-    subject: Subject, program: Program, mismatch: Mismatch, make_host: MakeHost, solo: SoloRuns
-) -> Callable[[], bool]:
+def _joining(subject: Subject, program: Program, mismatch: Mismatch, make_host: MakeHost) -> Callable[[], bool]:
     """Return a test: does a new instance, which gets the request with its outputs, serve the step as the solo run?
 
     Code that is right has it so; an edit that only makes the batch as wrong as the solo run does not.
@@ -234,6 +232,7 @@ def _joining(
     with subject.as_imported():
         host = make_host(subject, program.max_num_seqs)
         seen = next(seen for seen in host.run(program.ops) if seen.shows(mismatch.step, mismatch.request))
+    solo = solo_runs(subject)
     solo.prepare(host.pool.requests)
     expected = solo.expected(mismatch.request, mismatch.position)
     rows = slice(mismatch.row, mismatch.row + 1)
@@ -252,13 +251,13 @@ def _repaired(
     subject: Subject,
     programs: Sequence[Program],
     make_host: MakeHost,
-    solo: SoloRuns,
-    joins: Callable[[], bool] | None,
+    joins: Callable[[], bool] | None = None,
 ) -> Finding:
     """Return the finding with an edit of the author's code with which these programs pass, if one does.
 
     ``joins``: a further test of the edited code.
     """
+    solo = solo_runs(subject)  # of those who use the plugin, too: edited code must still serve them
     run = partial(_run, subject, programs[0], solo, make_host)
 
     def right(edited: Edited) -> bool:
@@ -276,12 +275,14 @@ def _repaired(
     repair = find_repair(run, right, finding.location, finding.vague)
     if repair is None:
         return finding
-    key = "edit" if repair.new else "without"
-    why, edit = (text(key, "repair").format(old=repair.old, new=repair.new) for text in (cause, fix))
-    cause_and_edit = "; ".join(filter(None, (finding.cause, why)))
-    if repair.line == finding.location:  # else the fix is for another line
+    why, edit = (text(repair.kind, "repair").format(old=repair.old, new=repair.new) for text in (cause, fix))
+    evidence = finding.cause
+    if repair.line == finding.location:
         edit = "; ".join(filter(None, (finding.fix, edit)))
-    return replace(finding, cause=cause_and_edit, fix=edit, location=repair.line, vague=False)
+    else:  # the fix is for another line, and so is all of the cause but the state at fault
+        evidence = evidence.partition("; ")[0]
+    causes = "; ".join(filter(None, (evidence, why)))
+    return replace(finding, cause=causes, fix=edit, location=repair.line, vague=False)
 
 
 def _passes(case: Reproduction) -> bool:

@@ -6,21 +6,22 @@ import pytest
 import zoo
 from planted import finding_of
 
-PASS = "on this line, the programs of this check pass"
+PASS = "the programs of this check pass"
 
 
 @pytest.mark.parametrize(
-    ("specimen", "code", "edit"),
+    ("specimen", "code", "old", "new", "why"),
     [
-        ("v1-DropsWhatHasNotBegun", "LP213", "with `entry is not None` in place of `entry`"),
-        ("v1-EndsTheLoop", "LP201", "with `continue` in place of `return logits`"),
-        ("v1-HeldView", "LP205", "with `copy.deepcopy(self.values[first])` in place of `self.values[first]`"),
+        ("v1-DropsWhatHasNotBegun", "LP213", "entry", "entry is not None", "but false"),
+        ("v1-EndsTheLoop", "LP201", "return logits", "continue", "ends the loop"),
+        ("v1-HeldView", "LP205", "self.values[first]", "copy.deepcopy(self.values[first])", "a view of it"),
     ],
 )
-def test_an_edit_that_mends_the_programs_is_named(specimen: str, code: str, edit: str) -> None:
+def test_an_edit_that_mends_the_programs_is_named(specimen: str, code: str, old: str, new: str, why: str) -> None:
     finding = finding_of(specimen, code)
-    assert finding.cause.endswith(f"{edit} {PASS}")
-    assert f"write {edit.removeprefix('with ')}" in finding.fix
+    assert why in finding.cause
+    assert finding.cause.endswith(f"with `{new}` in its place, {PASS}")
+    assert finding.fix.endswith(f"write `{new}` in place of `{old}`")
 
 
 def test_the_fix_for_another_line_goes_when_an_edit_names_the_line() -> None:

@@ -77,7 +77,7 @@ class Begun:
     "LP213",
     "a one-way move drops an entry without tokens, which is false",
     line="if entry:",
-    cause="with `entry is not None` in place of `entry` on this line, the programs of this check pass",
+    cause="with `entry is not None` in its place, the programs of this check pass",
 )
 class DropsWhatHasNotBegun(ByHand):
     def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
