@@ -1,4 +1,4 @@
-"""What ``needs.py`` names, imported when a check first uses any of it, so that listing checks is quick."""
+"""The names of ``needs.py``, imported when a check first uses any of it, so that listing checks is quick."""
 
 # ruff: noqa: F403
 

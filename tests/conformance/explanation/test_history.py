@@ -1,4 +1,4 @@
-"""Which lines wrote the state at fault, and why it is wrong."""
+"""Histories of the state at fault: who wrote it, and why it is wrong."""
 
 from __future__ import annotations
 
