@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import copy
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +23,9 @@ from lpkit_conformance.instruments.author_lines import (
 
 MOST_TRIED = 400
 """Edits of a failure; a longer program has its later lines left out."""
+
+MOST_LINES = 100_000
+"""Lines of the author's that edited code runs for a program."""
 
 COMPARISONS: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
     ast.Lt: (ast.LtE,),
@@ -205,13 +209,25 @@ def _lines(code: CodeType) -> set[int]:
     return own.union(*(_lines(inner) for inner in code.co_consts if isinstance(inner, CodeType)))
 
 
+class _EndlessError(Exception):
+    """Edited code has run more lines than a program needs."""
+
+
 @contextlib.contextmanager
 def _with_code(edited: list[tuple[FunctionType, CodeType]]) -> Iterator[None]:
+    """Let functions have other code; it raises after ``MOST_LINES``, since an edited loop may have no end."""
     held = [(function, function.__code__) for function, _ in edited]
+    lines = itertools.count()
+
+    def count(frame: FrameType, event: str, _: object) -> None:
+        if event == "line" and next(lines) > MOST_LINES:
+            raise _EndlessError
+
     for function, code in edited:
         function.__code__ = code
     try:
-        yield
+        with following(count):
+            yield
     finally:
         for function, code in held:
             function.__code__ = code

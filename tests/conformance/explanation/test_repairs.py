@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+from pathlib import Path
+
 import pytest
 import zoo
+from lpkit_conformance.explanation.repairs import Edited, find_repair
 from planted import finding_of
 
 PASS = "the programs of this check pass"
@@ -41,3 +46,20 @@ def test_the_authors_code_is_as_it_was() -> None:
     code = move.__code__
     finding_of("v1-DropsWhatHasNotBegun", "LP213", seed=1)
     assert move.__code__ is code
+
+
+def test_an_edit_without_an_end_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "passes_on.py").write_text("def go(rows):\n    for row in list(rows):\n        rows.append(row)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    go = importlib.import_module("passes_on").go
+    ends: list[bool] = []
+
+    def right(edited: Edited) -> bool:
+        with contextlib.suppress(Exception), edited():
+            ends.append(False)
+            go([1])
+            ends[-1] = True
+        return False
+
+    assert find_repair(lambda: go([1]), right, "", vague=True) is None
+    assert False in ends  # of the loop over the list itself
