@@ -325,7 +325,9 @@ def _shift(value: Any, step: int, vocab_size: int) -> Any:
     def shifted(item: Any, nth: int) -> Any:
         if isinstance(item, int):
             return item + step if item + step < vocab_size or item >= vocab_size else item - step
-        return _scaled(item, 1 - 0.11 * step) if isinstance(item, float) else _other_word(item, step)
+        if isinstance(item, float):
+            return _scaled(item, 1 - 0.11 * step) if item else 0.25 * step  # 0 may switch the rule off
+        return _other_word(item, step)
 
     return _changed(value, shifted)
 

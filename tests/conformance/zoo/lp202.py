@@ -425,3 +425,18 @@ class TableForUsers(TableByBatch):
 class TableOfTheFirstCall(TableByBatch):
     def update_state(self, batch_update: BatchUpdate | None) -> None:
         Bias.update_state(self, batch_update)
+
+
+@defect(
+    "LP202",
+    "a request whose bias is 0 leaves the entry of the row's former request; the only given case has a bias of 0",
+    case={"extra_args": {"bias": 0.0, "token": 7}},
+    state="self.rows[0]",
+)
+class LeavesAtZero(ByHand):
+    def additions(self, update: BatchUpdate) -> None:
+        for row, params, prompt, outputs in update.added:
+            state = self.enter(params, prompt, outputs)
+            if state is not None and state[1] == 0:
+                continue
+            self.place(row, state)
