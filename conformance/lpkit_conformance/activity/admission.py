@@ -66,7 +66,8 @@ KINDS: dict[str, tuple[str, Any]] = {
 def raising_kinds(subject: Subject) -> dict[str, tuple[str, PluginError]]:
     """Return in words the kinds of accepted requests for which the plugin raises, if it does not for others.
 
-    A kind is a field that a server sets, ``extra_args`` if a client leaves out an argument, or ``resumed``.
+    A kind is a field that a server sets, ``extra_args`` if a client leaves out an argument, the text of a relative of
+    the case, or ``resumed``.
     """
     case = subject.setup.case
     plain = [case.params(), make_params({})] * 2
@@ -76,6 +77,8 @@ def raising_kinds(subject: Subject) -> dict[str, tuple[str, PluginError]]:
         if name not in case.fields
     }
     kinds["extra_args"] = ("fewer arguments", [subject.cases[variant].params() for variant in subject.with_less])
+    for relative in subject.cases[1:]:
+        kinds.setdefault(relative.text, (relative.text, [relative.params()]))
     kinds["resumed"] = ("output from before a preemption", plain)
     everyone = itertools.chain(plain, *(asked for _, asked in kinds.values()))
     if _served(subject, *everyone, steps=2, resumed=True) is None or _served(subject, *plain, steps=2) is not None:

@@ -42,7 +42,6 @@ ALIKE = (
     ("prompt_len", "prefill_len"),
     ("prompt_len", "total_len"),
     ("output_len", "total_len"),
-    ("any", "all"),
     ("amax", "amin"),
     ("float32", "float16"),
     ("int64", "int32"),
@@ -54,6 +53,9 @@ ALIKE = (
 
 UPDATES = ("removed", "added", "moved")
 """Fields of a batch update, which are lists: nobody asks them for None."""
+
+BUFFERS = ("gpu", "np")
+"""Attributes of the engine's buffers: a copy would stay as it was."""
 
 OF_STATEMENTS = ("ended", "always", "without")
 """Kinds of edits that only a blamed line gets: elsewhere they are too often no remedy."""
@@ -299,6 +301,7 @@ def _of_expression(node: ast.expr, parent: ast.AST, field: str) -> Iterator[tupl
 def _of_copies(node: ast.expr, parent: ast.AST, field: str) -> Iterator[tuple[ast.expr, Kind]]:
     """Yield a copy in place of a value that is kept, and a value in place of its copy."""
     kept = field in ("value", "args", "elts", "values") and not isinstance(parent, TESTED)
+    kept &= getattr(node, "attr", "") not in BUFFERS
     if isinstance(node, TESTED) and isinstance(node.ctx, ast.Load) and kept:
         module = ast.Call(ast.Name("__import__", ast.Load()), [ast.Constant("copy")], [])
         yield ast.Call(ast.Attribute(module, "deepcopy", ast.Load()), [node], []), "copied"

@@ -28,6 +28,9 @@ MOST_GENERATED = 320
 VARIANTS = 4
 """Number of requests with different arguments that a case gives; equal requests would hide a swap."""
 
+CLOSE = 1.02
+"""Times the case's number: one that is rounded to a tenth may be equal then."""
+
 MOST_NEIGHBOURS = 10
 """Relatives that differ in one thing."""
 
@@ -224,7 +227,10 @@ def variants(case: Case, accepts: Callable[[SamplingParams], bool], vocab_size: 
 
 
 def neighbours(case: Case, accepts: Callable[[SamplingParams], bool], vocab_size: int) -> list[Case]:
-    """Return relatives that differ from the case in an argument, or in the order, an item or the length of a list."""
+    """Return relatives that differ from the case in an argument, or in the order, an item or the length of a list.
+
+    The numbers of the first are close to the case's: they may be rounded.
+    """
     extra = case.fields.get("extra_args") or {}
     shifted = _shift(extra, 1, vocab_size)
     changes = [{key: shifted[key]} for key in extra] if len(extra) > 1 else []
@@ -239,7 +245,8 @@ def neighbours(case: Case, accepts: Callable[[SamplingParams], bool], vocab_size
             if len(value) > 2:
                 changes.append({key: [value[0], *shifted[key][1:-1], value[-1]]})
                 changes.append({key: [*value[:-1], shifted[key][-1]]})
-    return _with_arguments(case, [{**extra, **change} for change in changes[:MOST_NEIGHBOURS]], accepts)
+    close = _changed(extra, lambda item, _: _scaled(item, CLOSE) if isinstance(item, float) else item)
+    return _with_arguments(case, [close, *({**extra, **change} for change in changes[:MOST_NEIGHBOURS])], accepts)
 
 
 def distinct(

@@ -99,9 +99,9 @@ class Subject:
             return self.home._usual
         with self.as_imported():
             accepted = variants(self.setup.case, self.plugin.accepts, self.setup.vocab_size)
-        return tuple(
-            case for case in accepted if "extra_args" not in self.without or _arguments(case) == _arguments(accepted[0])
-        )
+        every = "extra_args" not in self.without
+        full = (case for case in accepted if every or _arguments(case) == _arguments(accepted[0]))
+        return tuple(case for case in full if case.text not in self.without)
 
     @cached_property
     def _neighbours(self) -> Sequence[Case]:
@@ -112,6 +112,7 @@ class Subject:
         case, others = self.setup.case, self.setup.others
         with self.as_imported():
             relatives = neighbours(case, self.plugin.accepts, self.setup.vocab_size)
+        relatives = [relative for relative in relatives if relative.text not in self.without]
         return (*relatives, *(other for other in others if other.reasoning == case.reasoning))
 
     def most_outputs(self, variant: int | None) -> int | None:

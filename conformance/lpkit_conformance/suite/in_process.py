@@ -189,7 +189,12 @@ class Session:
             for subject in self.given(host)
             for kind, (words, _) in raising_kinds(subject).items()
         }
-        self.notes += raising.values()
+        self.notes += [note for kind, note in raising.items() if not kind.startswith("{")]
+        if relatives := [kind for kind in raising if kind.startswith("{")]:
+            rest = f" and {len(relatives) - 1} more" if relatives[1:] else ""
+            self.notes.append(
+                f"requests with {relatives[0]}{rest} are left out, as the plugin raises for them: see LP104"
+            )
         given = Requests(self.plan.cases, foreign, tuple(raising))
         subjects = {host: self._make(host, given) for host in self.hosts}
         cases = list(given.cases)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import lpkit
 import torch
@@ -10,7 +10,7 @@ from lpkit import v2
 from lpkit.v1 import BatchUpdate
 
 from zoo.arguments import INF, number, token, tokens
-from zoo.bases import AfterMarker, Boost, IfPrompted, Late, Relative
+from zoo.bases import AfterMarker, Boost, Clean, IfPrompted, Late, Relative
 from zoo.correct.v1 import Bias, ByHand, V1Base
 from zoo.correct.v2 import V2Base, V2Bias
 from zoo.correct.v2_odd import UnlocksOnceWritten
@@ -440,3 +440,26 @@ class LeavesAtZero(ByHand):
             if state is not None and state[1] == 0:
                 continue
             self.place(row, state)
+
+
+@defect(
+    "LP202",
+    "keeps the entry of a row that a request without the plugin takes; ids other than the case's raise",
+    case={"extra_args": {"bias": 2.5, "token": 7}},
+    also=("LP104",),
+)
+class KnowsFewIds(Clean):
+    """The relatives that raise are left out, and the leak is judged with the others."""
+
+    AMOUNTS: ClassVar = {7: 1.0}
+
+    def additions(self, update: BatchUpdate) -> None:
+        for row, params, prompt, outputs in update.added:
+            state = self.enter(params, prompt, outputs)
+            if state is not None:
+                self.place(row, state)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (where, bias) in self.rows.items():
+            logits[row, where] += bias * self.AMOUNTS[where]
+        return logits

@@ -330,3 +330,19 @@ class OneSetForAll(ByHand):
             for where in self.ids[row]:
                 logits[row, where] += bias
         return logits
+
+
+@defect(
+    "LP201",
+    "rounds the bias to a tenth for the key of a cache",
+    case={"extra_args": {"bias": 2.5, "token": 7}},
+    state="self.amounts",
+)
+class RoundsItsKey(ByHand):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.amounts: dict[float, Any] = {}
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        state = self.read(params)
+        return state and (state[0], self.amounts.setdefault(round(state[1], 1), state[1]))
