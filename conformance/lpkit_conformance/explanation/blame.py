@@ -50,8 +50,8 @@ class _Named(NamedTuple):
     fix: str = ""
 
 
-def blamed(case: Reproduction, passes: Callable[[Reproduction], bool]) -> Finding:
-    """Return the finding with the line at fault, and with cause and fix where an experiment proves them."""
+def blamed(case: Reproduction, passes: Callable[[Reproduction], bool]) -> tuple[Finding, bool]:
+    """Return the finding with the line at fault, and with cause and fix where an experiment proves them; then True."""
     if case.apart and case.apart.mixes and case.culprit and not case.culprit.holder and "[" not in case.culprit.name:
         case = replace(case, culprit=None)  # a table of the rows that mix: without the others, any row is right
     if case.culprit and _is_own_list(case, case.culprit.name):
@@ -81,7 +81,7 @@ def blamed(case: Reproduction, passes: Callable[[Reproduction], bool]) -> Findin
     finding = replace(finding, location=line or case.line, cause=cause, fix=fix, state=state, vague=vague)
     finding = _neutral(case, finding) if cause == advice.cause("stray") else _worded(finding, case)
     is_proven = bool(experiment and (proven or experiment.rules))
-    return with_history(finding, *case.at, proven=is_proven, explained=key == "views")
+    return with_history(finding, *case.at, proven=is_proven, explained=key == "views"), is_proven
 
 
 def _is_own_list(case: Reproduction, name: str) -> bool:

@@ -121,7 +121,9 @@ class Repair:
     kind: Kind
 
 
-def find_repair(run: Callable[[], object], right: Callable[[Edited], bool], blamed: str, vague: bool) -> Repair | None:
+def find_repair(
+    run: Callable[[], object], right: Callable[[Edited], bool], blamed: str, vague: bool = False, proven: bool = False
+) -> Repair | None:
     """Return an edit that mends failing programs: one of the blamed line, or else one that no other line has.
 
     Args:
@@ -129,6 +131,7 @@ def find_repair(run: Callable[[], object], right: Callable[[Edited], bool], blam
         right: judges the programs with the edited code.
         blamed: ``file:line``.
         vague: True if there is no evidence for the blamed line.
+        proven: True if an experiment blames it: then no other line is edited.
     """
     ran: dict[str, dict[int, None]] = {}
     falsy: dict[tuple[str, int], set[str]] = {}
@@ -151,7 +154,7 @@ def find_repair(run: Callable[[], object], right: Callable[[Edited], bool], blam
             line = f"{file}:{edit.line}"
             if edit.kind == "falsy" and edit.old not in falsy[file, edit.line]:
                 continue
-            if line != blamed and (edit.kind in OF_STATEMENTS or (edit.kind == "shifted" and not vague)):
+            if line != blamed and (proven or edit.kind in OF_STATEMENTS or (edit.kind == "shifted" and not vague)):
                 continue
             with contextlib.suppress(SyntaxError, ValueError), edit.made():
                 edited = _edited(tree, file, functions.values(), edit.line)

@@ -83,10 +83,10 @@ def explained(
     ``solo``: the rows that are expected. ``others``: further programs of the check.
     """
     outcome = partial(_outcome, subject, program, make_host, solo=solo)
-    finding, small = _finding(subject, program, trouble, outcome, make_host)
+    finding, small, proven = _finding(subject, program, trouble, outcome, make_host)
     smallest = outcome(small.ops)
     joins = _joining(subject, small, smallest, make_host) if isinstance(smallest, Mismatch) else None
-    finding = _repaired(finding, subject, (small, program, *others), make_host, joins)
+    finding = _repaired(finding, subject, (small, program, *others), make_host, joins, proven)
     return replace(finding, fix=finding.fix or _fix(subject, small, finding, trouble, hazard))
 
 
@@ -109,7 +109,7 @@ def survive(subject: Subject, program: Program) -> None:
 
     error = fails(program.ops)
     if error is not None:
-        finding, small = _finding(subject, program, error, fails, default_host)
+        finding, small, _ = _finding(subject, program, error, fails, default_host)
         finding = _repaired(finding, subject, (small, program), default_host)
         raise Failed(replace(finding, fix=finding.fix or _fix(subject, small, finding, error, None)))
 
@@ -162,8 +162,11 @@ def _alike(first: Trouble, second: Trouble | None) -> bool:
 
 def _finding(
     subject: Subject, program: Program, trouble: Trouble, outcome: Outcome, make_host: MakeHost
-) -> tuple[Finding, Program]:
-    """Return the evidence, and the program made small; marked if the small program does not fail each time."""
+) -> tuple[Finding, Program, bool]:
+    """Return the evidence, and the program made small; marked if the small program does not fail each time.
+
+    True if an experiment proves the line.
+    """
 
     def fails(ops: Sequence[Op]) -> Trouble | None:
         again = outcome(ops)
@@ -172,17 +175,21 @@ def _finding(
     ops, smallest = shrink.shrink(shrink.single_steps(program.ops), trouble, fails)
     ops, smallest = shrink.simplify(ops, smallest, fails)
     small = replace(program, ops=tuple(shrink.joined_steps(ops)))
-    finding = _evidence(subject, small, smallest, make_host)
+    finding, proven = _evidence(subject, small, smallest, make_host)
     if fails(small.ops) is None:
         scenario = {**(finding.scenario or {}), "repeats": False}
         finding = replace(finding, cause=cause("unrepeated"), fix=fix("unrepeated"), scenario=scenario)
-    return finding, small
+    return finding, small, proven
 
 
-def _evidence(subject: Subject, small: Program, trouble: Trouble, make_host: MakeHost) -> Finding:
-    """Return the trouble of a small program in the author's terms, with cause and line, batch and scenario."""
+def _evidence(subject: Subject, small: Program, trouble: Trouble, make_host: MakeHost) -> tuple[Finding, bool]:
+    """Return the trouble of a small program in the author's terms, with cause and line, batch and scenario.
+
+    True if an experiment proves the line.
+    """
     operations = collapse(small.ops)
     differs: tuple[int, str] | None = None
+    proven = False
     rows: list[RequestRow] = []
     if isinstance(trouble, PluginError):
         finding = findings.raised(subject.plugin.cls, trouble, operations)
@@ -212,7 +219,7 @@ def _evidence(subject: Subject, small: Program, trouble: Trouble, make_host: Mak
         culprit = find_culprit(subject, small.ops, small.max_num_seqs, trouble, make_host)
         apart = first_apart(subject, small.ops, small.max_num_seqs, trouble, make_host)
         case = Reproduction(subject, make_host, small, trouble, finding, line, culprit, apart)
-        finding = blamed(case, _passes)
+        finding, proven = blamed(case, _passes)
         with contextlib.suppress(PluginError), subject.as_imported():
             host = make_host(subject, small.max_num_seqs)
             rows = rows_of(subject, host.pool.requests, list(host.run(small.ops)), differs)
@@ -221,7 +228,7 @@ def _evidence(subject: Subject, small: Program, trouble: Trouble, make_host: Mak
     frames, arguments = record_frames(subject, small.ops, small.max_num_seqs, make_host)
     where, scenario = {**finding.where, **prompts}, scenario_of(subject, small, make_host)
     finding = replace(finding, where=where, scenario=scenario, location=deciding_line(finding.location))
-    return with_batch(finding, subject, frames, small.ops, arguments, differs, rows=rows)
+    return with_batch(finding, subject, frames, small.ops, arguments, differs, rows=rows), proven
 
 
 def _joining(subject: Subject, program: Program, mismatch: Mismatch, make_host: MakeHost) -> Callable[[], bool]:
@@ -252,10 +259,11 @@ def _repaired(
     programs: Sequence[Program],
     make_host: MakeHost,
     joins: Callable[[], bool] | None = None,
+    proven: bool = False,
 ) -> Finding:
     """Return the finding with an edit of the author's code with which these programs pass, if one does.
 
-    ``joins``: a further test of the edited code.
+    ``joins``: a further test of the edited code. ``proven``: an experiment proves the line.
     """
     solo = solo_runs(subject)  # of those who use the plugin, too: edited code must still serve them
     run = partial(_run, subject, programs[0], solo, make_host)
@@ -272,7 +280,7 @@ def _repaired(
             return True
         return False
 
-    repair = find_repair(run, right, finding.location, finding.vague)
+    repair = find_repair(run, right, finding.location, finding.vague, proven)
     if repair is None:
         return finding
     why, edit = (text(repair.kind, "repair").format(old=repair.old, new=repair.new) for text in (cause, fix))
