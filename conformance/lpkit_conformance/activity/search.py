@@ -11,6 +11,7 @@ from lpkit.sampling_params import GREEDY_EPSILON
 
 from lpkit_conformance import traces
 from lpkit_conformance.activity.acting import Activity, activity
+from lpkit_conformance.activity.declined import fails
 from lpkit_conformance.activity.stand import stepped
 from lpkit_conformance.errors import CaseError, StandinError
 from lpkit_conformance.hosts import PluginError, drive
@@ -66,9 +67,9 @@ class Found:
     early: int = 0
 
     @property
-    def rank(self) -> tuple[bool, bool, int]:
-        """Rank of a candidate: it acts soon, without aged requests, and often."""
-        return self.soon >= ENOUGH, not self.case.generated, self.early
+    def rank(self) -> tuple[bool, bool, bool, int]:
+        """Rank of a candidate: it acts soon, at all, without aged requests, and often."""
+        return self.soon >= ENOUGH, self.early > 0, not self.case.generated, self.early
 
 
 def search(subject: Subject) -> Found | None:
@@ -94,7 +95,8 @@ def _best(subject: Subject, candidates: Iterable[Found], best: Found | None = No
         acts = _tried(subject, candidate.case)
         first = min(acts.lengths, default=None)
         if first is None:
-            best = candidate if best is None and acts.raises else best  # else nobody would hear of the exception
+            if best is None and (acts.raises or fails(subject.having(case=candidate.case))):
+                best = candidate  # else nobody would hear of the exception
             continue
         start = min(max(first - 1, 0), MOST_GENERATED) if first > SOON else 0
         if start:  # requests that are old enough to act soon

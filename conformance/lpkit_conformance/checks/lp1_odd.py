@@ -241,6 +241,7 @@ class LP113(Check):
 def _declined(subject: Subject, kind: str, error: BaseException, fix: str = "") -> Failed:
     raised = f"{type(error).__name__}: {error}"[:300]
     why = exceptions.read(type(error).__name__, str(error), error)
+    called = re.search(exceptions.MISCALLED, raised)
     fix = fix or (advice.fix("too large", LP113.code) if why.kind == "OverflowError" else why.fix)
     return Failed(
         f"{kind} is declined because of an exception ({raised})",
@@ -251,7 +252,7 @@ def _declined(subject: Subject, kind: str, error: BaseException, fix: str = "") 
         fix=fix,
         location=author_lines.location_of(error)
         or _column(subject, str(error))
-        or findings.own_line(subject.plugin.cls, "Params"),
+        or findings.own_line(subject.plugin.cls, called[1] if called else "Params"),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from dataclasses import replace
 from typing import Any
@@ -21,9 +22,10 @@ from lpkit_conformance.checks.lazily import (
     writes,
 )
 from lpkit_conformance.discovery.releases import VALIDATED_SINCE
+from lpkit_conformance.errors import StandinError
 from lpkit_conformance.explanation import advice, exceptions
 from lpkit_conformance.programs.generate import Arrive, Step
-from lpkit_conformance.results import Failed, Finding, Skipped
+from lpkit_conformance.results import Blocked, Failed, Finding, Skipped
 from lpkit_conformance.settings.cases import make_params
 from lpkit_conformance.settings.derived import derived_cases
 from lpkit_conformance.settings.hosts import hosts_of
@@ -52,11 +54,32 @@ def changing(subject: Subject, params: SamplingParams, variant: int | None) -> s
 
 
 def refused(
-    summary: str, where: dict[str, str], expected: str, error: BaseException, cause: str = "", fix: str = ""
+    subject: Subject,
+    params: SamplingParams,
+    error: BaseException,
+    summary: str,
+    where: dict[str, str],
+    expected: str,
+    cause: str = "",
+    fix: str = "",
 ) -> Failed:
-    """Return the failure for an exception of ``validate_params``."""
-    got = f"{type(error).__name__}: {error}"[:300]
-    return Failed(summary, where, expected, got, cause=cause, fix=fix, location=calls.location_of(error))
+    """Return the failure for an exception of ``validate_params`` for these parameters."""
+    got, kind = f"{type(error).__name__}: {error}"[:300], ""
+    if _needs_an_instance(subject, params, error):
+        cause, fix, kind = advice.cause("front end"), advice.fix("front end"), type(error).__name__
+    line = calls.location_of(error)
+    return Failed(Finding(summary, where, expected, got, cause=cause, fix=fix, location=line, exception=kind))
+
+
+def _needs_an_instance(subject: Subject, params: SamplingParams, error: BaseException) -> bool:
+    """Return True if ``validate_params`` answers otherwise once an instance was made."""
+    host = next(iter(hosts_of(subject.plugin.interfaces)), "")
+    with contextlib.suppress(calls.PluginError, Blocked, StandinError):
+        if host and subject.plugin.refusal(params) is not None:
+            parts.drive(subject.having(host=host), 2)
+            again = subject.plugin.refusal(params)
+            return again is None or (isinstance(again, ValueError) and not isinstance(error, ValueError))
+    return False
 
 
 class LP102(Check):
@@ -77,7 +100,7 @@ class LP102(Check):
 
     def run(self, subject: Subject) -> str | None:
         for refusal in admission.refusals(subject):
-            raise Failed(self._finding(subject, refusal.error, repr(refusal.args)))
+            raise Failed(self._finding(subject, refusal.error, refusal.args))
         for salt in range(4 if subject.plugin.accepts(subject.setup.case.params()) else 0):
             params = subject.asked(0, salt=salt)
             if (error := subject.plugin.refusal(params)) is None:
@@ -94,25 +117,30 @@ class LP102(Check):
                 where = {"max_tokens": repr(params.max_tokens), "seed": repr(params.seed)}
                 summary, expected = "validate_params fails for the case as a server may send it", "no exception"
                 fix = advice.fix("fields", self.code)
-            raise refused(summary, where, expected, error, fix=fix)
+            raise refused(subject, params, error, summary, where, expected, fix=fix)
         return None
 
     @staticmethod
-    def _finding(subject: Subject, error: BaseException, args: str) -> Finding:
+    def _finding(subject: Subject, error: BaseException, args: dict[str, Any] | None) -> Finding:
         if isinstance(error, calls.PluginError):
             finding = findings.raised(subject.plugin.cls, error)
             summary = f"{error.method} fails for a request that does not use the plugin: it {error.summary}"
-            return replace(finding, summary=summary, where={**finding.where, "extra_args": args}, cause="", fix="")
-        name, cause = "", exceptions.read(type(error).__name__, str(error), error).cause
+            return replace(
+                finding, summary=summary, where={**finding.where, "extra_args": repr(args)}, cause="", fix=""
+            )
+        name, fix, cause = "", "", exceptions.read(type(error).__name__, str(error), error).cause
         if isinstance(error, ValueError):
             name, value = exceptions.tested(error)
             cause = advice.cause("default" if name else "anyone", LP102.code).format(name=name, value=value)
+        if _needs_an_instance(subject, make_params({"extra_args": copy.deepcopy(args)}), error):
+            cause, fix = advice.cause("front end"), advice.fix("front end")
         return Finding(
             "validate_params refuses a request that does not use the plugin",
-            {"extra_args": args},
+            {"extra_args": repr(args)},
             "no exception",
             f"{type(error).__name__}: {error}"[:300],
             cause=cause,
+            fix=fix,
             location=calls.location_of(error),
             exception=type(error).__name__,
             state=name,
@@ -150,7 +178,8 @@ class LP103(Check):
             error = subject.plugin.refusal(params)
             if error is not None and not isinstance(error, ValueError):
                 summary = f"validate_params raises {type(error).__name__} for {key}={value!r}"
-                failure = refused(summary, {"extra_args": repr(params.extra_args)}, "ValueError, or acceptance", error)
+                where = {"extra_args": repr(params.extra_args)}
+                failure = refused(subject, params, error, summary, where, "ValueError, or acceptance")
                 if not isinstance(error, ANSWERED_400):
                     raise failure
                 mild = mild or Failed(failure.finding, advice=True)
@@ -286,11 +315,12 @@ class LP106(Check):
             spoken["extra_args"] = _as_msgpack(spoken["extra_args"])
         ways = (("as written", plain, "refused"), ("after JSON and msgpack", spoken, "strict"))
         for how, fields, key in ways:
-            error = subject.plugin.refusal(make_params(copy.deepcopy(fields)))
+            params = make_params(copy.deepcopy(fields))
+            error = subject.plugin.refusal(params)
             if error is not None:
                 summary, where = f"validate_params refuses the case {how}", {"case": subject.setup.case.text}
                 cause, fix = advice.cause(key, self.code), advice.fix(key, self.code)
-                raise refused(summary, where, "no exception", error, cause, fix)
+                raise refused(subject, params, error, summary, where, "no exception", cause, fix)
         if repr(plain) != repr(spoken):
             for host in hosts_of(subject.plugin.interfaces):
                 self._same_effect(subject.having(host=host), plain, spoken)

@@ -9,8 +9,8 @@ from lpkit import runtime
 from lpkit.portable import by_slot
 from lpkit.runtime.engine import v1_async
 
-from lpkit_conformance.activity import acting, admission, stand
-from lpkit_conformance.checks import declined, dropped, engine_data, exact_ids, hostile, odd_arguments, spoilt
+from lpkit_conformance.activity import acting, admission, declined, stand
+from lpkit_conformance.checks import dropped, engine_data, exact_ids, hostile, odd_arguments, spoilt
 from lpkit_conformance.checks.together import both, evidence
 from lpkit_conformance.checks.together import pair as pairs
 from lpkit_conformance.expectation import compare, distributions, rank_process, ranks, solo, speculation

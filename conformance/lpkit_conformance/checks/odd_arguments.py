@@ -16,8 +16,8 @@ from lpkit.columns.ragged import ListTooLongError
 from lpkit.runtime import Request
 from lpkit.sampling_params import SamplingParams
 
+from lpkit_conformance.activity.declined import watched
 from lpkit_conformance.activity.stand import continued, stepped
-from lpkit_conformance.checks.declined import watched
 from lpkit_conformance.expectation.compare import first_difference
 from lpkit_conformance.expectation.solo import solo_runs
 from lpkit_conformance.hosts import Driver, PluginError, drive

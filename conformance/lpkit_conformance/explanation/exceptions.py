@@ -17,6 +17,9 @@ from lpkit_conformance.instruments.author_lines import syntax_of
 MISCALLED = r"(\w+)\(\) (?:takes|got multiple values|missing \d+ required)"
 """How Python says that a call has other arguments than the function."""
 
+HOOKS = ("admit", "process", "edit", "new_req_logits_processor")
+"""Methods that lpkit calls, each a key of the advice."""
+
 BEYOND = r"index (\d+) is out of bounds for .* size (\d+)|mask \[(\d+)\] .* indexed tensor \[(\d+)"
 """How torch says that an index, or the length of a mask, is not one of a dimension."""
 
@@ -144,7 +147,8 @@ def _signature(raised: Raised) -> Reading | None:
     called = re.search(MISCALLED, raised.text) if raised.kind == "TypeError" and not raised.frames else None
     if not called or called[1] == "__init__":
         return None
-    return Reading("signature" if called[1] in ("apply", "add_request", "update_state") else "three counted", "")
+    kind = "signature" if called[1] in ("apply", "add_request", "update_state") else "three counted"
+    return Reading(called[1] if called[1] in HOOKS else kind, "")
 
 
 def _none(raised: Raised) -> Reading | None:

@@ -143,16 +143,32 @@ class Raised:
     def values(self) -> str:
         """Return what the line reads: an entry that is not there, else its plain variables and attributes."""
         for name, at, held, index in self.looked_up():
+            if isinstance(index, slice):
+                continue
             if isinstance(held, dict) and index not in held:
                 return f"`{name}` has no entry {index!r}"
             if isinstance(held, list | tuple) and not -len(held) <= index < len(held):
                 which = "the index" if at == str(index) else f"`{at}`"
                 return f"`{name}` has {len(held)} entr{'y' if len(held) == 1 else 'ies'}, and {which} is {index}"
-        names = [node for node in self.nodes if isinstance(node, ast.Name | ast.Attribute)]
+        divisors = self._divisors() if self.kind == "ZeroDivisionError" else []
+        if len(divisors) == 1 and looked_at(divisors[0], self.frame) == 0:
+            return f"`{ast.unparse(divisors[0])}` is 0"
+        parts = [part for node in divisors for part in ast.walk(node)] or self.nodes
+        names = [node for node in parts if isinstance(node, ast.Name | ast.Attribute)]
         read = {ast.unparse(node): _plain(node, self.frame) for node in names}
         if "NoneType" in self.text and "None" in read.values():
             read = {name: value for name, value in read.items() if value == "None"}
         return " and ".join([f"`{name}` is {value}" for name, value in read.items() if value][:MOST_VALUES])
+
+    def _divisors(self) -> list[ast.AST]:
+        """Return what the line divides by, unless it is known to be another number than 0."""
+        divisors: list[ast.AST] = []
+        for node in self.nodes:
+            if isinstance(node, ast.BinOp | ast.AugAssign) and isinstance(node.op, ast.Div | ast.FloorDiv | ast.Mod):
+                divisors.append(node.right if isinstance(node, ast.BinOp) else node.value)
+            elif isinstance(node, ast.Call) and ast.unparse(node.func) == "divmod":
+                divisors += node.args[1:]
+        return [node for node in divisors if looked_at(node, self.frame) in (None, 0)]
 
     @unless_unreadable(("", ""))
     def tested(self) -> tuple[str, str]:

@@ -10,7 +10,7 @@ import torch
 from lpkit.runtime import LogitsSource, Request
 from lpkit.sampling_params import GREEDY_EPSILON, SamplingParams
 
-from lpkit_conformance.checks.declined import watched
+from lpkit_conformance.activity.declined import watched
 from lpkit_conformance.explanation.steps import MODEL, likeliest, stage_view
 from lpkit_conformance.hosts import parts_of
 from lpkit_conformance.results import StepView

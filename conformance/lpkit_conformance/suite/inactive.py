@@ -15,12 +15,10 @@ from lpkit._nearest import did_you_mean
 
 from lpkit_conformance.activity.acting import activity
 from lpkit_conformance.activity.admission import keys_read
-from lpkit_conformance.checks.declined import watched
+from lpkit_conformance.activity.declined import admitted
 from lpkit_conformance.errors import StandinError
 from lpkit_conformance.hosts import PluginError, drive
-from lpkit_conformance.hosts.requests import make_active
-from lpkit_conformance.instruments.author_lines import is_authors, syntax_of
-from lpkit_conformance.programs.generate import Arrive
+from lpkit_conformance.instruments.author_lines import is_authors, location_of, syntax_of
 from lpkit_conformance.settings.cases import MOST_GENERATED, Case
 from lpkit_conformance.settings.derived import derived_cases, guessed_cases
 from lpkit_conformance.subject.subject import Subject
@@ -48,12 +46,8 @@ def why_inactive(subjects: Sequence[Subject]) -> str:
             said = f"{type(error).__name__}: {error}"[:300]
             return f"no case made the plugin change a logit: validate_params refuses {subject.setup.case.text} ({said})"
     for subject in subjects:
-        error = _declined(subject) if subject.setup.host else None
-        if error is not None:
-            said = f"{type(error).__name__}: {error}"[:300]
-            return (
-                f"no case made the plugin change a logit: {subject.setup.case.text} is declined at admission ({said})"
-            )
+        if declined := _declined(subject):
+            return f"no case made the plugin change a logit: {declined}"
     lengths = [length for subject in subjects if subject.setup.host for length in activity(subject).lengths]
     text = "no case made the plugin change a logit"
     if lengths:
@@ -79,6 +73,8 @@ def why_inactive(subjects: Sequence[Subject]) -> str:
             f'generate, {{"prompt_token_ids": [...]}} what their prompts end with, {wait}.'
         )
     suggestion = suggested(subjects[0], missing)
+    if suggestion and (declined := _declined(subjects[-1].having(case=suggestion))):
+        text, suggestion = f"{text}. {declined}", None
     example = f": --case '{suggestion.text}', or" if suggestion else " with --case, or"
     return f"{text}. Give a case that switches it on{example} cases in [tool.lpkit]."
 
@@ -126,12 +122,18 @@ def _asks_for_gpu(node: ast.AST) -> TypeGuard[ast.Compare]:
     )
 
 
-def _declined(subject: Subject) -> BaseException | None:
-    """Return the SDK's reason to decline a request of the case, such as a word without a token."""
-    with contextlib.suppress(PluginError), watched(anyones=True) as errors:
-        drive(subject).begin(entering=[make_active(subject, Arrive("declined", 0)).request])
-        return next(iter(errors), None)
-    return None
+def _declined(subject: Subject) -> str:
+    """Return why a request of the case is not admitted: an exception, such as that of a word without a token."""
+    error, answers = admitted(subject) if subject.setup.host else (None, [])
+    if error is not None:
+        by_sdk = not isinstance(error, PluginError)
+        said, line = f"{type(error).__name__}: {error}" if by_sdk else str(error), getattr(error, "location", "")
+        line = Path(line or location_of(error)).name
+        how = "is declined" if by_sdk else "fails"
+        return f"{subject.setup.case.text} {how} at admission ({said[:300]}{line and f', {line}'})"
+    if answers and not any(answers):
+        return f"{subject.setup.case.text} is declined at admission (`admit` returned {answers[0]!r})"
+    return ""
 
 
 def suggested(subject: Subject, keys: Sequence[str]) -> Case | None:

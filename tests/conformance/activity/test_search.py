@@ -240,6 +240,44 @@ def test_what_declined_a_case_at_admission_is_reported(host: str) -> None:
     assert "is declined at admission (ValueError: named_words: 'two words' is not one token of the model but 2" in found
 
 
+class ReadsAWord(lpkit.LogitsProcessor):
+    class Params(lpkit.Params, prefix="read_"):
+        word: str
+
+    def admit(self, request: lpkit.Request) -> bool:
+        return int(request.params.word) > 0
+
+    def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
+        """Nothing: no request gets here."""
+
+
+class ReadsOneWord(ReadsAWord):
+    def admit(self, request: lpkit.Request) -> bool | None:  # type: ignore[override]
+        if request.params.word == "strict":
+            return True
+        return None
+
+
+class LooksItUp(Bias):
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        bias = self.read(params)
+        return None if bias is None else {"a": 1.0}[bias]
+
+
+@pytest.mark.parametrize(
+    ("cls", "said"),
+    [
+        (ReadsAWord, "is declined at admission (ValueError: invalid literal for int() with base 10: 'a', test_search"),
+        (ReadsOneWord, "is declined at admission (`admit` returned None)"),
+        (LooksItUp, "fails at admission (update_state: raised KeyError: "),
+    ],
+)
+def test_a_suggested_case_that_is_not_admitted_is_reported(cls: Any, said: str) -> None:
+    subject = subject_of(cls, {})
+    assert search(subject) is None
+    assert said in why_inactive([subject])
+
+
 class NeedsMore(Bias):
     """Acts with a field of the configuration, one of the model's, and on a GPU only."""
 

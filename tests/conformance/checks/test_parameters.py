@@ -69,3 +69,29 @@ def test_what_validation_refuses_is_not_tried_on_the_engine() -> None:
     }.items():
         result = compute_check(code, refuses, case=CASE)
         assert (result.status, result.message) == ("skipped", message)
+
+
+class Limited(Bias):
+    """Sets a limit in its constructor, and refuses everything until then."""
+
+    limit = 0
+
+    def __init__(self, vllm_config: Any, *rest: Any) -> None:
+        super().__init__(vllm_config, *rest)
+        type(self).limit = vllm_config.model_config.get_vocab_size()
+
+    @classmethod
+    def validate_params(cls, params: Any) -> None:
+        if (cls.read(params) or (0, 0.0))[1] > cls.limit:
+            raise ValueError("bias is too large")
+
+
+class LimitedForAll(Limited):
+    limit = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(("code", "cls"), [("LP102", LimitedForAll), ("LP106", Limited)])
+def test_validation_that_works_once_an_instance_was_made_is_told_so(code: str, cls: Any) -> None:
+    result = compute_check(code, cls, case=cls.CASE)
+    assert result.finding is not None, result.message
+    assert "makes no instance" in result.finding.cause

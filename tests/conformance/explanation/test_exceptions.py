@@ -97,6 +97,14 @@ def seeded(seed: int) -> Any:
     return seeds
 
 
+def shared(total: int, counts: list[int], slot: int) -> float:
+    return total / 2 + counts[slot] / len(counts[1:]) + divmod(total, 3)[0]
+
+
+def shared_by_call(total: int, other: int) -> float:
+    return total / int(str(other))
+
+
 def in_a_byte(limits: torch.Tensor, row: int, limit: int) -> None:
     limits[row] = limit
 
@@ -117,6 +125,8 @@ def in_a_byte(limits: torch.Tensor, row: int, limit: int) -> None:
             lambda: far_beyond([5, 6]),
             "`tokens` has 2 entries, and `len(tokens) + 3` is 5; an index lies beyond the end",
         ),
+        (lambda: shared(7, [5], 0), "`len(counts[1:])` is 0; the line divides"),
+        (lambda: shared_by_call(7, 0), "`other` is 0; the line divides"),
         (lambda: at_the_end(torch.zeros(2, 8)), "8 is no token id"),
         (lambda: lost_dimension(torch.zeros(2, 8)), "the line combines one value per row"),
         (lambda: two_vocabularies(torch.zeros(2, 8)), ""),
@@ -137,7 +147,7 @@ def in_a_byte(limits: torch.Tensor, row: int, limit: int) -> None:
     ],
 )
 def test_an_exceptions_cause_names_what_the_line_found(call: Callable[[], Any], cause: str) -> None:
-    with pytest.raises((IndexError, KeyError, RuntimeError)) as raised:
+    with pytest.raises((IndexError, KeyError, RuntimeError, ZeroDivisionError)) as raised:
         call()
     explanation = read(raised.type.__name__, str(raised.value), raised.value)
     assert bool(explanation.line) is (
@@ -218,3 +228,8 @@ def test_a_condition_in_a_property_lets_the_index_through() -> None:
 def test_a_callable_with_three_parameters_is_told_how_vllm_counts() -> None:
     explanation = read("TypeError", "soften() takes 2 positional arguments but 3 were given")
     assert "keyword-only" in explanation.cause and "functools.partial" in explanation.fix
+
+
+def test_a_method_that_lpkit_calls_is_told_its_signature() -> None:
+    explanation = read("TypeError", "Rule.process() takes 2 positional arguments but 3 were given")
+    assert "`def process(self, logits, rows)`" in explanation.fix

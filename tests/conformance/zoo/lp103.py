@@ -74,3 +74,22 @@ class ChanceAsked(Chance):
         if (params.extra_args or {}).get("chance_probability", 0.0).hex().startswith("-"):
             raise ValueError("chance_probability is a share")
         super().validate_params(params)
+
+
+@defect(
+    "LP103",
+    "compares with what an instance sets, which the front end's process does not make",
+    line="cls.most",
+    cause="whose process makes no instance",
+    fix="let `validate_params` read only the request",
+)
+class ComparesWithTheEngine(Bias):
+    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
+        super().__init__(vllm_config, device, is_pin_memory)
+        type(self).most = vllm_config.model_config.get_vocab_size()
+
+    @classmethod
+    def validate_params(cls, params: Any) -> None:
+        asked = cls.read(params)
+        if asked is not None and asked[1] > cls.most:
+            raise ValueError("bias is too large")

@@ -137,3 +137,34 @@ class SmallColumn(lpkit.LogitsProcessor):
     def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
         ids = (3 + self.state[rows] % 7).unsqueeze(1).long()
         logits[ids] = logits[ids] - 5.0
+
+
+@defect(
+    "LP113",
+    "divides by a difference that is 0, and no case is given",
+    case={},
+    line="1.0 / (",
+    cause="`request.params.token - request.params.token` is 0; the line divides",
+)
+class DividesByADifference(PortableBias):
+    def admit(self, request: lpkit.Request) -> bool:
+        super().admit(request)
+        return 1.0 / (request.params.token - request.params.token) > request.slot
+
+
+@defect("LP113", "forgets to answer, and no case is given", case={}, fix="end `admit` with `return True`")
+class ForgetsToAnswer(PortableBias):
+    def admit(self, request: lpkit.Request) -> bool:  # type: ignore[return]
+        super().admit(request)
+
+
+@defect(
+    "LP113",
+    "takes a row and the parameters, as other methods do",
+    case={},
+    line="def admit(",
+    fix="`admit` takes the request alone",
+)
+class TakesRowAndParams(PortableBias):
+    def admit(self, row: int, params: Any) -> bool:  # type: ignore[override]
+        return row >= 0
