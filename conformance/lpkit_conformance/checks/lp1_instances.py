@@ -79,7 +79,10 @@ class LP101(Check):
             words = {"host": subject.setup.host.upper(), "signature": signature}
             return advice.fix("signature", LP101.code).format(**words)
         missing = "NoneType" in error.summary or "SimpleNamespace" in error.summary
-        key = "files" if isinstance(error.__cause__, OSError) else "field" if missing else "any engine"
+        if not subject.setup.tokenizer and exceptions.holds_tokenizer(error.__cause__):
+            key = "tokenizer"
+        else:
+            key = "files" if isinstance(error.__cause__, OSError) else "field" if missing else "any engine"
         return advice.fix(key, LP101.code)
 
 

@@ -66,9 +66,9 @@ class LP111(Check):
                     values = f"{float(before[problem[1]]):g}", f"{float(after[problem[1]]):g}"
                     cause = advice.cause(problem[0], self.code)
                     expected = f"a valid row (the token had {values[0]})"
-                    raise Failed(
-                        summary, where, expected, values[1], cause=cause, fix=advice.fix(problem[0], self.code)
-                    )
+                    of_value = problem[0] in INVALID[:2] and findings.bounded(subject)
+                    fix = of_value or advice.fix(problem[0], self.code)
+                    raise Failed(summary, where, expected, values[1], cause=cause, fix=fix)
         if not judged:
             raise Skipped("validate_params accepted none of the odd values")
         return f"{judged} rows"

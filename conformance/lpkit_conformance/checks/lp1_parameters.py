@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -214,7 +215,8 @@ class LP104(Check):
         for kind, error in admission.raising_kinds(subject).values():
             finding = findings.raised(subject.plugin.cls, error)
             summary = f"{error.method} fails for a request with {kind}: it {error.summary}"
-            raise Failed(replace(finding, summary=summary, where={**finding.where, "request": kind}, fix=""))
+            where, fix = {**finding.where, "request": kind}, self._fix(subject, error)
+            raise Failed(replace(finding, summary=summary, where=where, fix=fix))
         for served in odd_arguments.odd_served(subject):
             tried += served.refusal is None
             if served.error is not None:
@@ -231,12 +233,19 @@ class LP104(Check):
                         summary=f"{served.argument} is accepted by validate_params, then {then}",
                         where={**finding.where, "argument": served.argument},
                         cause=": ".join([*unchecked, *filter(None, [finding.cause])]),
-                        fix=finding.fix if helpful else "",
+                        fix=finding.fix if helpful else self._fix(subject, error),
                     )
                 ) from error
         if not tried:
             raise Skipped("validate_params accepted none of the odd values")
         return f"{tried} odd values accepted"
+
+    def _fix(self, subject: Subject, error: calls.PluginError) -> str:
+        """Return the fix for an exception; the check's own, which is empty here, for an index into the vocabulary."""
+        beyond = re.search(exceptions.BEYOND, error.summary)
+        if beyond and beyond[2] == str(subject.setup.vocab_size):
+            return ""
+        return findings.bounded(subject) or advice.fix("refused", self.code)
 
 
 class LP105(Check):

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain, product
 
 from lpkit_conformance.checks.ladder import LadderCheck, mixed_arrivals
-from lpkit_conformance.checks.lazily import Subject, calls, findings, parts, runtime, stand
+from lpkit_conformance.checks.lazily import Subject, calls, findings, parts, runtime, stand, torch
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.programs.generate import Arrive, Finish, Program, Step, program
 from lpkit_conformance.results import Failed
 from lpkit_conformance.subject import worlds
 
 WRITTEN = 300
-"""Output tokens of requests that differ in how often one of two tokens is among them."""
+"""Output tokens of requests that differ in how often, or how long ago, a token was written."""
+
+PERIOD = (2, 3, 4)
+"""Numbers that a byte does not tell from those that are larger by 256."""
+
+MOST_NAMED = 4
+"""Tokens of a case for which that is tried."""
 
 
 class LP207(LadderCheck):
@@ -77,7 +84,8 @@ class LP214(LadderCheck):
     """Long outputs and long prompts work.
 
     More than forty output tokens, with departures in between; prompts of a hundred tokens that begin with the same 64,
-    as with a chat template. What depends on how often a token was written does not begin again at 128 or 256 times.
+    as with a chat template. What depends on how often or how long ago a token was written, or on how many different
+    tokens were, does not begin again at 128 or 256.
 
     Why: a window, cache or counter of fixed size fails only late in a request.
 
@@ -90,41 +98,48 @@ class LP214(LadderCheck):
 
     def run(self, subject: Subject) -> str | None:
         note = super().run(subject)
-        edits = self._repeated(subject)
-        for size, dtype in ((128, "int8"), (256, "uint8")):
-            below, here, above = ([edits.get(size + n, 0.0) for n in ns] for ns in ((-2, -1), (0,), (1, 2)))
-            vanishes = size == 256 and not any(here) and all((*below, *above))
-            if vanishes or (min(below) > 0 > max(*here, *above)) or (max(below) < 0 < min(*here, *above)):
-                cls = subject.plugin.cls
+        for number, edits in self._numbered(subject):
+            few, half, more = ([edits[size + n] for n in PERIOD] for size in (0, 128, 256))
+            begins_again = few == more and few != half and len({*few}) == len(few)
+            vanishes = not edits[256] and all(edits[256 + n] for n in (-2, -1, 1, 2))
+            if begins_again or vanishes:
+                written, like = (256 + PERIOD[0], PERIOD[0]) if begins_again else (256, 0)
+                size, dtype = (128, "int8") if edits[127] * edits[128] < 0 else (256, "uint8")
                 raise Failed(
-                    f"the edit of a token that was written {size} times is not like that for {size - 1} times",
+                    f"the edit for {number.format(written)} is the same as for {like}",
                     {"output tokens": str(WRITTEN)},
-                    f"{below[-1]:g}, or more or less by the share of one more",
-                    f"{here[0]:g}",
+                    f"another edit than for {like}, as for {size - 1} ({edits[size - 1]:g})",
+                    f"{edits[written]:g}",
                     cause=advice.cause("byte", self.code).format(size=size, dtype=dtype),
                     fix=advice.fix("byte", self.code),
-                    location=findings.reading_line(cls, dtype, but=None)[0],
+                    location=findings.reading_line(subject.plugin.cls, dtype, but=None)[0],
                 )
         return note
 
     @staticmethod
-    def _repeated(subject: Subject) -> dict[int, float]:
-        """Return what is added to the logit of a token, by how often the output has it, for outputs of one length."""
-        counts = [size + n for size in (128, 256) for n in range(-2, 3)]
-        there, token = subject.within(worlds.LONG), subject.setup.vocab_size // 2
-        if (there.most_outputs(0) or WRITTEN) < WRITTEN:
-            return {}
-        try:
-            driver = parts.drive(there, len(counts))
-            asked = [
-                runtime.Request(f"a{n}", there.params(0), there.model.prompt("a", 4, 0), output_token_ids=outputs)
-                for n, outputs in ((n, [token + 1] * (WRITTEN - n) + [token] * n) for n in counts)
-            ]
-            driver.begin(entering=asked)
-            before, after = stand.stepped(there, driver, asked, there.model.rows([("a", WRITTEN)] * len(counts)))
-        except calls.PluginError:  # it may forbid a token that repeats
-            return {}
-        return dict(zip(counts, (after - before)[:, token].nan_to_num(0.0).tolist(), strict=True))
+    def _numbered(subject: Subject) -> Iterator[tuple[str, dict[int, float]]]:
+        """Yield what numbers say of outputs of one length, and what is added to a token's logit, by the number."""
+        there, size = subject.within(worlds.LONG), subject.setup.vocab_size
+        named = there.model.named(there.setup.case)[:MOST_NAMED]
+        filler, *others = (token for token in [*range(size // 2 + 1, size), *range(size // 2)] if token not in named)
+        numbers = [size + n for size in (0, 128, 256) for n in (-2, -1, 0, 1, *PERIOD) if size + n > 0]
+        if (there.most_outputs(0) or WRITTEN) < WRITTEN or len(others) < max(numbers):
+            return
+        for token in dict.fromkeys([size // 2, *named]):
+            different = [token, filler, *others]
+            outputs = {
+                "a token that was written {} times": [[filler] * (WRITTEN - n) + [token] * n for n in numbers],
+                "a token that was written {} tokens ago": [
+                    [filler] * (WRITTEN - n) + [token] + [filler] * (n - 1) for n in numbers
+                ],
+                "{} different tokens": [[different[min(i, n - 1)] for i in reversed(range(WRITTEN))] for n in numbers],
+            }
+            try:
+                added = _added(there, [*chain(*outputs.values())])[:, [size // 2, *named]].T.tolist()
+            except calls.PluginError:  # it may forbid a token that repeats
+                continue
+            for of_token, (start, number) in product(added, enumerate(outputs)):
+                yield number, dict(zip(numbers, of_token[start * len(numbers) :], strict=False))
 
     def programs(self, subject: Subject) -> Iterator[Program]:
         yield program("forty tokens", mixed_arrivals(3), Step(12), Finish("r0"), Step(14), Arrive("x", 3), Step(16))
@@ -132,3 +147,15 @@ class LP214(LadderCheck):
         yield program("long prompts", long, Step(3))
         # 64 tokens fill a buffer of the usual size: alone it needs no padding, next to a longer request it does.
         yield program("just as long as a buffer", [Arrive("a", 0, 62), Arrive("b", 1, 100)], Step(5))
+
+
+def _added(subject: Subject, outputs: list[list[int]]) -> torch.Tensor:
+    """Return what is added to equal logits ``[len(outputs), vocab]`` of requests of the case with these outputs."""
+    driver = parts.drive(subject, len(outputs))
+    asked = [
+        runtime.Request(f"a{n}", subject.params(0), subject.model.prompt("a", 4, 0), output_token_ids=ids)
+        for n, ids in enumerate(outputs)
+    ]
+    driver.begin(entering=asked)
+    before, after = stand.stepped(subject, driver, asked, subject.model.rows([("a", WRITTEN)] * len(outputs)))
+    return (after - before).nan_to_num(0.0)

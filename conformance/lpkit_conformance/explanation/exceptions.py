@@ -95,6 +95,13 @@ def tested(error: BaseException) -> tuple[str, str]:
     return Raised(type(error).__name__, str(error), error).tested()
 
 
+def holds_tokenizer(error: BaseException | None) -> bool:
+    """Return True if a variable of the author's lines that raised, or an attribute of one, is a tokenizer."""
+    values = [value for _, value in Raised("", "", error).locals()]
+    held = [*values, *(part for value in values for part in getattr(value, "__dict__", {}).values())]
+    return any(hasattr(type(value), "convert_tokens_to_ids") or hasattr(type(value), "token_to_id") for value in held)
+
+
 def _prompt_first(raised: Raised) -> Reading | None:
     """An author's function whose argument for logits got token ids."""
     for frame, _ in raised.frames:

@@ -382,6 +382,11 @@ def style_of(cls: Any, host: str) -> Style:
     return "portable" if any(own_line(cls, name) for name in ("process", "edit", "admit")) else "raw"
 
 
+def bounded(subject: Subject) -> str:
+    """Return the fix for a value that a field of the plugin's ``lpkit.Params`` lets through; empty without fields."""
+    return advice.fix("bounded") if hasattr(getattr(subject.plugin.cls, "Params", None), "keys") else ""
+
+
 def readers_of(subject: Subject) -> tuple[str, ...]:
     """Return the groups of fixes for the plugin's author: in words of the style, else of the interface."""
     return style_of(subject.plugin.cls, subject.setup.host), subject.setup.interface

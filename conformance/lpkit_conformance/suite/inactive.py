@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import os
+import re
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -80,7 +82,7 @@ def why_inactive(subjects: Sequence[Subject]) -> str:
 
 
 def _surroundings(subject: Subject) -> str:
-    """Return what the class asks of its engine that this engine lacks: a field of the configuration, or a GPU."""
+    """Return what the class asks for that is missing: a field of the configuration, an environment variable, a GPU."""
     text, lacking = "", dict[str, str]()
     watching = World("a configuration whose missing fields are noted", partial(_note_missing, lacking))
     if subject.setup.host:
@@ -90,7 +92,12 @@ def _surroundings(subject: Subject) -> str:
         of_model = field.startswith("hf_config.")
         how = "set it in `model` of [tool.lpkit]" if of_model else "check a subclass whose constructor is given it"
         text += f". It looked for `{field}` ({line}), which lpkit's configuration lacks: {how}"
-    asked = [node.lineno for node in ast.walk(syntax_of(home_of(subject.plugin.cls))) if _asks_for_gpu(node)]
+    home = home_of(subject.plugin.cls)
+    for variable, number in _variables(subject.plugin.cls, home).items():
+        if variable not in os.environ:
+            text += f". Line {number} of {Path(home).name} reads the environment variable {variable}, which is not set"
+            text += f': set it in pyproject.toml, `[tool.lpkit] environment = {{ {variable} = "value" }}`'
+    asked = [node.lineno for node in ast.walk(syntax_of(home)) if _asks_for_gpu(node)]
     if asked and subject.setup.device.type == "cpu":
         text += f". Line {asked[0]} compares a device: if the class acts on a GPU only, use --device cuda"
     return text
@@ -114,6 +121,33 @@ def _note_missing(lacking: dict[str, str], config: Any) -> None:
     model = config.model_config
     model.hf_config = watched(model.hf_config, "hf_config")
     config.__class__ = type(watched(config, "vllm_config"))
+
+
+def _variables(cls: Any, file: str) -> dict[str, int]:
+    """Return the environment variables that a class's file reads for it, by a constant name, and the first line."""
+    tree, variables = syntax_of(file), dict[str, int]()
+    bases = [base.__name__ for base in getattr(cls, "__mro__", ())]
+    parts = [part for part in tree.body if not isinstance(part, ast.ClassDef) or part.name in bases]
+    named = {
+        target.id: node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    for node in chain.from_iterable(map(ast.walk, parts)):
+        if isinstance(node, ast.Call) and node.args and re.search(r"\b(environ\.get|getenv)$", ast.unparse(node.func)):
+            name = node.args[0]
+        elif isinstance(node, ast.Subscript) and ast.unparse(node.value).endswith("environ"):
+            name = node.slice
+        elif isinstance(node, ast.Compare) and ast.unparse(node.comparators[0]).endswith("environ"):
+            name = node.left
+        else:
+            continue
+        name = named.get(name.id, name) if isinstance(name, ast.Name) else name
+        if isinstance(name, ast.Constant) and isinstance(name.value, str):
+            variables.setdefault(name.value, node.lineno)
+    return variables
 
 
 def _asks_for_gpu(node: ast.AST) -> TypeGuard[ast.Compare]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from typing import Any
 
 import lpkit
@@ -288,6 +289,24 @@ class NeedsMore(Bias):
 
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         return super().apply(logits) if self.acts else logits
+
+
+SWITCH = "NOT_SET_FOR_LPKIT"
+
+
+class NeedsVariable(Bias):
+    RULE = os.environ.get(SWITCH)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        return super().apply(logits) if self.RULE else logits
+
+
+def test_a_variable_of_the_environment_that_is_not_set_is_named() -> None:
+    line = inspect.getsourcelines(NeedsVariable)[1] + 1
+    found = why_inactive([subject_of(NeedsVariable)])
+    assert f"Line {line} of test_search.py reads the environment variable {SWITCH}, which is not set" in found
+    assert f'`[tool.lpkit] environment = {{ {SWITCH} = "value" }}`' in found
+    assert SWITCH not in why_inactive([subject_of(NeedsMore)])
 
 
 def test_what_the_class_asked_of_its_engine_in_vain_is_reported() -> None:

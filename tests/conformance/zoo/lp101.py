@@ -32,3 +32,20 @@ class NeedsTokenizer(Dense):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.log_size = math.log(len(self.vllm_config.model_config.tokenizer_table))
+
+
+class Words:
+    """Behaves like a tokenizer of transformers that lacks a word."""
+
+    unk_token_id = 0
+
+    def convert_tokens_to_ids(self, token: str) -> int:
+        return self.unk_token_id
+
+
+@defect("LP101", "expects its word in lpkit's own tokenizer", line="assert", advice="tokenizer")
+class ExpectsAWord(Bias):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.tokenizer = Words()
+        assert self.tokenizer.convert_tokens_to_ids("<think>") != self.tokenizer.unk_token_id

@@ -55,7 +55,7 @@ class UsesStopToken(NeedsStopToken):
         return super().enter(params, prompt, outputs) if params.stop_token_ids else None
 
 
-@defect("LP104", "takes any integer for a token id; one outside the vocabulary ends the engine in apply")
+@defect("LP104", "takes any integer for a token id; one outside the vocabulary ends the engine", fix="vocabulary size")
 class AnyToken(Bias):
     @classmethod
     def read(cls, params: Any) -> Any:
@@ -244,7 +244,12 @@ class LearnsTheLimit(AnyToken):
         return super().read(params)
 
 
-@defect("LP104", "an entry of its object may be missing in validation, and not where it is used", line='w["weight"]')
+@defect(
+    "LP104",
+    "an entry of its object may be missing in validation, and not where it is used",
+    line='w["weight"]',
+    advice="refused",
+)
 class NestedDefault(V1Base):
     CASE = {"extra_args": {"wish": {"token": 7, "weight": 2.0, "way": "up"}}}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import lpkit
 import torch
 from lpkit.v1 import BatchUpdate, process_dict_updates
 
@@ -102,3 +103,16 @@ class LimitsCross(V1Base):
         for row, (low, high) in self.rows.items():
             logits[row] += math.sqrt(high - low) if high >= low else math.nan
         return logits
+
+
+@defect("LP111", "divides by a number that may be as small as it likes", advice="bounded")
+class DividesByTiny(lpkit.LogitsProcessor):
+    CASE = {"extra_args": {"tiny_scale": 2.5}}
+
+    class Params(lpkit.Params, prefix="tiny_"):
+        scale: float = lpkit.Field(gt=0)
+
+    scale = lpkit.column(torch.float32)
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        return logits.div_(self.scale[rows].unsqueeze(1))

@@ -13,6 +13,7 @@ from zoo.bases import ByLength, Dense, Relative
 from zoo.correct.portable import PortableCopyBoost
 from zoo.correct.v1 import Bias
 from zoo.correct.v1_history import History
+from zoo.correct.v1_odd import Listed
 from zoo.registry import defect, sound
 
 
@@ -165,3 +166,51 @@ class FillsWithTokenZero(History):
             rows = torch.tensor(list(self.rows), device=self.device).unsqueeze(1)
             logits[rows, ids] = logits[rows, ids] - weights
         return logits
+
+
+class OfItsTokens(Listed):
+    """Lowers the request's own tokens by a number that it takes from the output; the sound version."""
+
+    DTYPE = torch.int32
+
+    def number(self, token: int, outputs: list[int]) -> int:
+        return outputs.count(token)
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        ids = self.read(params)
+        return ids and (ids, outputs)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (ids, outputs) in self.rows.items():
+            for token in ids:
+                number = torch.tensor(self.number(token, [item for item in outputs if item >= 0]))
+                logits[row, token] -= 0.01 * number.to(self.DTYPE).item()
+        return logits
+
+
+@sound("counts its own tokens in numbers that are large enough")
+class CountsItsTokens(OfItsTokens):
+    pass
+
+
+@defect("LP214", "counts its own tokens in a byte, and no others", line="torch.uint8", cause="no room for 256")
+class CountsItsTokensInAByte(OfItsTokens):
+    DTYPE = torch.uint8
+
+
+@sound("the age of a token, and nothing beyond 200")
+class AgeInWindow(OfItsTokens):
+    def number(self, token: int, outputs: list[int]) -> int:
+        return min([n for n, item in enumerate(outputs[:-201:-1], 1) if item == token], default=0)
+
+
+@defect("LP214", "the age of a token in a byte", fix="torch.int32")
+class AgeInAByte(CountsItsTokensInAByte):
+    def number(self, token: int, outputs: list[int]) -> int:
+        return min([n for n, item in enumerate(reversed(outputs), 1) if item == token], default=0)
+
+
+@defect("LP214", "the number of different tokens in a byte", fix="torch.int32")
+class DifferentInAByte(CountsItsTokensInAByte):
+    def number(self, token: int, outputs: list[int]) -> int:
+        return len({*outputs})
