@@ -22,10 +22,10 @@ from lpkit_conformance.instruments.author_lines import (
 )
 
 MOST_TRIED = 400
-"""Edits of a failure; a longer program has its later lines left out."""
+"""Edits that are tried in a file."""
 
 MOST_LINES = 100_000
-"""Lines of the author's that edited code runs for a program."""
+"""Lines that edited code may run in a program."""
 
 COMPARISONS: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
     ast.Lt: (ast.LtE,),
@@ -64,15 +64,16 @@ WRAPS = ("__func__", "__wrapped__", "fget", "func")
 """Attributes of what holds a function: static methods, caches, properties."""
 
 COPIES = ("copy", "clone", "tolist")
-TESTED = ast.Name | ast.Attribute | ast.Subscript
+"""Methods that copy."""
 
+TESTED = ast.Name | ast.Attribute | ast.Subscript
 
 Kind = Literal["edit", "copied", "falsy", "shifted", "ended", "always", "without"]
 
 
 @dataclass(frozen=True)
 class Edit:
-    """Something else in a field of a syntax tree.
+    """A change of one field of a syntax tree.
 
     Attributes:
         owner, field: of the tree.
