@@ -15,7 +15,8 @@ from zoo.registry import defect
     "LP205",
     "a swap with a disabled second row is done, with a disabled first row it is not",
     cause="nothing stores",
-    fix="for a SWAP",
+    fix="do it without the condition `if first in self.rows`",
+    line="if first in self.rows:",
 )
 class SwapOneSided(ByHand):
     def swap(self, first: int, second: int) -> None:

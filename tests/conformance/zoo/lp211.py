@@ -44,7 +44,12 @@ class OldList(History):
         return [weight, self.lists.setdefault(id(prompt), (prompt, outputs))[1]]
 
 
-@defect("LP211", "counts from prefill_len, which has the outputs of a resumed request in it", advice="resume")
+@defect(
+    "LP211",
+    "counts from prefill_len, which has the outputs of a resumed request in it",
+    fix="write `self.req_states.prompt_len` in place of `self.req_states.prefill_len`",
+    line="self.req_states.prefill_len.gpu",
+)
 class CountsFromPrefill(ByLength):
     def outputs(self, ctx: v2.LogitsContext) -> torch.Tensor:
         return ctx.pos + 1 - self.req_states.prefill_len.gpu[ctx.expanded_idx_mapping.long()]

@@ -336,7 +336,7 @@ class OneSetForAll(ByHand):
     "LP201",
     "rounds the bias to a tenth for the key of a cache",
     case={"extra_args": {"bias": 2.5, "token": 7}},
-    state="self.amounts",
+    state="self.amounts[2.5]",
 )
 class RoundsItsKey(ByHand):
     def __init__(self, *args: Any) -> None:
