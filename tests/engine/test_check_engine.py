@@ -116,7 +116,7 @@ def test_state_left_behind_by_a_move_fails_on_v1_once(planted: Ran) -> None:
     assert "does not use the plugin" in finding["where"]["request"]
     added = 20.0 / float(finding["where"]["temperature"])
     assert float(finding["got"]) == pytest.approx(float(finding["expected"]) + added, abs=0.01)
-    assert "an earlier request is still there" in finding["cause"]
+    assert "an earlier request is still in use" in finding["cause"]
     assert finding["location"].endswith(line_of("def update_state"))
 
 
