@@ -113,7 +113,8 @@ def advised(defect: zoo.Defect, finding: Finding) -> bool:
     has_cause = any(defect.advice in texts for texts in advice.CAUSES.values())
     cause = advice.cause(defect.advice, *groups) if has_cause else ""
     fix = advice.fix(defect.advice, *groups)
-    fixes = rf"{template(fix)}(; .*)?"  # an edit may follow
+    edits = "|".join(map(template, advice.FIXES["repair"].values()))
+    fixes = rf"{template(fix)}(; ({edits}))?"
     return bool(re.fullmatch(fixes, finding.fix) and re.search(template(cause), finding.cause))
 
 

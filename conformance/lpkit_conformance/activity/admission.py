@@ -77,8 +77,8 @@ def raising_kinds(subject: Subject) -> dict[str, tuple[str, PluginError]]:
         if name not in case.fields
     }
     kinds["extra_args"] = ("fewer arguments", [subject.cases[variant].params() for variant in subject.with_less])
-    for relative in subject.cases[1:]:
-        kinds.setdefault(relative.text, (relative.text, [relative.params()]))
+    others = [other for n, other in enumerate(subject.cases) if n and n not in subject.with_less]
+    kinds |= {relative.text: (relative.text, [relative.params()]) for relative in others}
     kinds["resumed"] = ("output from before a preemption", plain)
     everyone = itertools.chain(plain, *(asked for _, asked in kinds.values()))
     if _served(subject, *everyone, steps=2, resumed=True) is None or _served(subject, *plain, steps=2) is not None:
