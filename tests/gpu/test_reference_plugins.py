@@ -115,6 +115,29 @@ def test_a_late_device_gives_the_logits_of_the_cpu_without_any_waiting(name: str
         torch.testing.assert_close(found, expected, rtol=1e-5, atol=ROUNDED.get(name, 1e-5))
 
 
+@contextmanager
+def stream_of_its_own() -> Iterator[None]:
+    """All that follows on a stream that is not the device's default."""
+    if not HAVE_GPU:
+        yield
+        return
+    with torch.cuda.stream(torch.cuda.Stream()):
+        yield
+        torch.cuda.synchronize()
+
+
+@pytest.mark.parametrize("host", ["v1", "v2"])
+@pytest.mark.parametrize("name", NAMES)
+def test_launches_follow_the_streams_order(name: str, host: str) -> None:
+    on_cpu = [step for subject in subjects(name, host, torch.device("cpu")) for step in processed(subject)]
+    with stream_of_its_own():
+        on_device = [step for subject in subjects(name, host, DEVICE) for step in processed(subject)]
+    assert len(on_cpu) == len(on_device) > 40
+    for found, expected in zip(on_device, on_cpu, strict=True):
+        assert torch.equal(found.isinf(), expected.isinf())
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=ROUNDED.get(name, 1e-5))
+
+
 def runs_ahead(name: str, device: torch.device) -> list[torch.Tensor]:
     """V1 by hand: requests come, move and go while the device still works on the first step."""
     results = []

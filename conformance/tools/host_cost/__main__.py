@@ -45,14 +45,14 @@ def main() -> int:
         numbers = measure.under_callgrind(options.work, sys.argv[1:])
         instructions = {id(step): number for step, number in zip(counted, numbers, strict=True)}
     print(
-        "| plugin | runner | requests | hot, µs | warm, µs | cold, µs | instructions, k "
+        "| plugin | runner | requests | hot, µs | warm, µs | cold, µs | changing, µs | instructions, k "
         "| launches | operations | new | calls |"
     )
-    print("|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
+    print("|---|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|")
     measured = {}
     for step in chosen:
         of_it, number = measure.figures(step, driver), instructions.get(id(step))
-        quantities = {"hot": of_it.hot, "warm": of_it.warm, "cold": of_it.cold}
+        quantities = {"hot": of_it.hot, "warm": of_it.warm, "cold": of_it.cold, "changing": of_it.changing}
         if number is not None:
             quantities["instructions"] = number / 1e3
         if not step.of_vllm:
@@ -60,8 +60,8 @@ def main() -> int:
         if step.budget is not None:
             quantities["budget"] = step.budget
         measured[page.Key(step.name, step.runner, step.batch, step.of_vllm)] = quantities
-        times = (f"{time:.1f}" for time in of_it[:3])
-        parts = (*times, "" if number is None else f"{number / 1e3:.0f}", *of_it[3:])
+        times = (f"{time:.1f}" for time in of_it[:4])
+        parts = (*times, "" if number is None else f"{number / 1e3:.0f}", *of_it[4:])
         name = f"vLLM's {step.name}" if step.of_vllm else step.name
         print(f"| {name} | {step.runner.upper()} | {step.batch} | {' | '.join(map(str, parts))} |", flush=True)
     goals = list(page.goals(measured))

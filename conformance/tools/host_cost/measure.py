@@ -24,8 +24,9 @@ class Figures(NamedTuple):
     """Figures of a step.
 
     Attributes:
-        hot, warm, cold: microseconds, 10th percentile; warm: after what the engine does between two steps, hot: without
-            it, cold: after a sweep through more memory than the caches hold.
+        hot, warm, cold, changing: microseconds, 10th percentile; warm: after what the engine does between two steps,
+            hot: without it, cold: after a sweep through more memory than the caches hold; changing: warm, where
+            requests leave and others come.
         launches: kernels handed to the driver.
         operations: of torch, dispatched.
         allocated: operations that made new memory.
@@ -35,6 +36,7 @@ class Figures(NamedTuple):
     hot: float
     warm: float
     cold: float
+    changing: float
     launches: int
     operations: int
     allocated: int
@@ -89,24 +91,42 @@ def _python_calls(call: Callable[[], Any]) -> int:
 def figures(step: Step, driver: ctypes.CDLL) -> Figures:
     """Measure a step."""
     counted = counts(step, driver)
+    return Figures(*times(step), *counted)
+
+
+def times(step: Step, settle: Callable[[], Any] = lambda: None) -> tuple[float, float, float, float]:
+    """Return the times hot, warm, cold and changing of a step.
+
+    Args:
+        settle: called before each step; waits for a device.
+    """
     swept = torch.zeros(48 * 2**18)
-    hot, warm = _timed(step, TURNS, step.hurry), _timed(step, TURNS, step.prepare)
-    return Figures(hot, warm, _timed(step, COLD_TURNS, step.prepare, lambda: swept.add_(1.0)), *counted)
+
+    def sweep() -> None:
+        swept.add_(1.0)
+        settle()
+
+    return (
+        _timed(step, TURNS, step.hurry, settle),
+        _timed(step, TURNS, step.prepare, settle),
+        _timed(step, COLD_TURNS, step.prepare, sweep),
+        _timed(step, COLD_TURNS, step.change, settle),
+    )
 
 
-def _timed(step: Step, turns: int, prepare: Callable[[], Any], chill: Callable[[], Any] = lambda: None) -> float:
-    times = []
+def _timed(step: Step, turns: int, prepare: Callable[[], Any], settle: Callable[[], Any]) -> float:
+    taken = []
     gc.disable()
     with torch.inference_mode():
         for turn in range(WARM_UP + turns):
             prepare()
-            chill()
+            settle()
             begin = time.perf_counter_ns()
             step.call()
             if turn >= WARM_UP:
-                times.append(time.perf_counter_ns() - begin)
+                taken.append(time.perf_counter_ns() - begin)
     gc.enable()
-    return sorted(times)[turns // 10] / 1e3
+    return sorted(taken)[turns // 10] / 1e3
 
 
 def under_callgrind(work: Path, arguments: Iterable[str]) -> Iterator[int]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 RUNNERS = ("v1", "v2")
-QUANTITIES = ("hot", "warm", "cold", "instructions")
+QUANTITIES = ("hot", "warm", "cold", "changing", "instructions")
 HEADING = "## Measured\n"
 
 MOST = {
@@ -28,8 +28,9 @@ IDLE = "no operation of torch, no new memory"
 
 ABOUT = """
 Microseconds of a step on V1 and V2, by the number of requests: *hot* in steps without a pause, in which caches hold the
-last step; *warm* after what the engine does between two steps; *cold* after a sweep through 48 MiB. Thousands of
-instructions, for plugins with a counterpart in vLLM. vLLM's own on V1 is without its operations on whole vocabularies,
+last step; *warm* after what the engine does between two steps; *cold* after a sweep through 48 MiB; *changing* is *warm*
+where at least one request, and one of 64, leaves and another comes. Thousands of instructions, for plugins with a
+counterpart in vLLM. vLLM's own on V1 is without its operations on whole vocabularies,
 which a GPU computes, so that one operation is all that its allowed tokens take there; a GPU would launch it, too. What
 repeats is *hot* and the instructions: single *warm* and *cold* times are up to twice what they are in other runs.
 `make host-cost` with the option `--page` writes this.
