@@ -101,6 +101,7 @@ def times(step: Step, settle: Callable[[], Any] = lambda: None) -> tuple[float, 
         settle: called before each step; waits for a device.
     """
     swept = torch.zeros(48 * 2**18)
+    step.prepare()
 
     def sweep() -> None:
         swept.add_(1.0)

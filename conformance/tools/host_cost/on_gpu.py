@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import argparse
 import statistics
+from collections.abc import Iterable
 
 import torch
 from lpkit_conformance.bench.clock import Clock
 
 from host_cost.measure import times
-from host_cost.steps import Where, steps
+from host_cost.steps import COUNTERPARTS, Step, Where, of_plugin, plugins, vllms_own
 
 TURNS = 15
 
@@ -28,24 +29,34 @@ def main() -> None:
     print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, {options.vocab:,} tokens; microseconds\n")
     print("| plugin | runner | requests | hot | warm | cold | changing | until done | the GPU's work |")
     print("|---|---|--:|--:|--:|--:|--:|--:|--:|")
-    batches = tuple(int(batch) for batch in options.batch.split(","))
-    for step in steps(set(options.only) if options.only else None, batches, where):
-        name = f"vLLM's {step.name}" if step.of_vllm else step.name
-        row = f"| {name} | {step.runner.upper()} | {step.batch} |"
-        try:
-            taken = [*times(step, torch.cuda.synchronize)]
-            with torch.inference_mode():
-                pairs = []
-                for _ in range(TURNS):
-                    step.prepare()
-                    whole, _ = clock.time(step.call)
-                    step.prepare()
-                    pairs.append((whole, clock.on_gpu(step.call) or 0.0))
-            taken += [statistics.median(side) * 1e6 for side in zip(*pairs, strict=True)]
-        except Exception as error:  # vLLM's compiled operations may be missing here
-            print(f"{row} {type(error).__name__}: {error} |", flush=True)
-            continue
-        print(f"{row} {' | '.join(f'{time:.1f}' for time in taken)} |", flush=True)
+    for name, cls, case in plugins(set(options.only) if options.only else None):
+        for batch in map(int, options.batch.split(",")):
+            show((of_plugin(name, cls, case, runner, batch, where) for runner in ("v1", "v2")), name, clock)
+            if name in COUNTERPARTS:
+                show(vllms_own(name, batch, where), f"vLLM's {name}", clock)
+
+
+def show(steps: Iterable[Step], name: str, clock: Clock) -> None:
+    """Print a row for each step, and the reason where there is none: vLLM's compiled operations may be missing."""
+    try:
+        for step in steps:
+            cells = " | ".join(f"{time:.1f}" for time in (*times(step, torch.cuda.synchronize), *on_gpu(step, clock)))
+            print(f"| {name} | {step.runner.upper()} | {step.batch} | {cells} |", flush=True)
+    except Exception as error:
+        print(f"| {name} | {type(error).__name__}: {error} |", flush=True)
+
+
+def on_gpu(step: Step, clock: Clock) -> tuple[float, float]:
+    """Return microseconds until the result is there, and of the GPU's own work."""
+    taken = []
+    with torch.inference_mode():
+        for _ in range(TURNS):
+            step.prepare()
+            whole, _ = clock.time(step.call)
+            step.prepare()
+            taken.append((whole, clock.on_gpu(step.call) or 0.0))
+    whole, work = (statistics.median(side) * 1e6 for side in zip(*taken, strict=True))
+    return whole, work
 
 
 if __name__ == "__main__":
