@@ -33,8 +33,11 @@ class HasSlots(Protocol):
 class Memory(Protocol):
     """Holds a processor's columns: :class:`lpkit.columns.memory.Arena`."""
 
+    device: torch.device
+    vocab_size: int
     changed: list[int]
     dirty: bool
+    layout: int
 
     def lay_out(self) -> None: ...
 
@@ -81,7 +84,7 @@ class Column:
             slot: the slot of a request that left.
         """
         self._forget(slot)
-        self._host[slot] = self._default
+        self._host[slot] = self._host[-1]
         self._changed.append(slot)
 
     def _forget(self, slot: int) -> None:
@@ -119,7 +122,7 @@ class Column:
         return self._arena.gather(rows, self, self._dtype).narrow(1, self._start, 1)
 
     def flush(self) -> None:
-        """Send staged values; the arena sends the columns inside it."""
+        """Send what is staged outside the arena's row."""
 
     @property
     def _needed(self) -> int:
@@ -176,12 +179,8 @@ class Declaration(Generic[ColumnT]):
             return self
         raise AttributeError("columns are there once the base's __init__ has run")
 
-    def separate(self, slots: int, vocab_size: int, device: torch.device, arena: Memory) -> Column | None:
-        """The column, if it has its own memory; None if it is part of the arena."""
-        return None
-
-    def inside(self, slots: int, arena: Memory) -> Column:
-        """The column, as a part of the arena."""
+    def bind(self, slots: int, arena: Memory) -> Column:
+        """The column of an instance, for as many requests and the one slot of nobody."""
         return Column(self, arena)
 
 

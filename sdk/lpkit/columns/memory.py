@@ -49,26 +49,25 @@ class Arena:
     Attributes:
         columns: by name.
         changed: slots written since the last flush.
-        dirty: True if a column with its own memory was written since then.
+        dirty: True if something outside of the slots' rows was written since then.
         version: number of flushes that sent anything.
+        layout: another number whenever columns lie elsewhere on the device, or have another shape.
     """
 
     def __init__(
         self, declared: Mapping[str, Declaration[Any]], slots: int, device: torch.device, vocab_size: int = 0
     ) -> None:
+        self.device, self.vocab_size = device, vocab_size
         self.changed: list[int] = []
         self.dirty = True
-        self.version = 0
+        self.version = self.layout = 0
         self._slots = slots + 1
-        self._device = device
         self._on_host = device.type == "cpu"
-        separate = {name: item.separate(slots, vocab_size, device, self) for name, item in declared.items()}
-        self._separate = {name: bound for name, bound in separate.items() if bound is not None}
-        inside = {name: item.inside(slots, self) for name, item in declared.items() if name not in self._separate}
-        self.columns: dict[str, Column] = {**self._separate, **inside}
+        self.columns = {name: item.bind(slots, self) for name, item in declared.items()}
         # Wide items first: this keeps every view aligned without padding.
-        self._inside = sorted(inside.values(), key=lambda item: -item._dtype.itemsize)
-        self._forgetful = [item for item in self.columns.values() if item.forgets]
+        self._inside = sorted(self.columns.values(), key=lambda item: -item._dtype.itemsize)
+        self._forgetful = [item for item in self._inside if item.forgets]
+        self._flushed = [item for item in self._inside if type(item).flush is not Column.flush]
         self._roomy = 0
         self.lay_out()
         self._least = self._words
@@ -98,7 +97,8 @@ class Arena:
 
     def _find(self) -> None:
         """Make the columns read the memory's new layout."""
-        self._values = self._host if self._on_host else torch.empty_like(self._host, device=self._device)
+        self.layout += 1
+        self._values = self._host if self._on_host else torch.empty_like(self._host, device=self.device)
         types = {torch.int64, *(item._dtype for item in self._inside)}
         self._typed = {dtype: self._values.view(dtype) for dtype in types}
         for item, start in zip(self._inside, self._starts, strict=True):
@@ -129,7 +129,7 @@ class Arena:
         self.version += 1
         if self.dirty:
             self.dirty = False
-            for item in self._separate.values():
+            for item in self._flushed:
                 item.flush()
         if not self.changed and not self._moved:
             return
@@ -150,7 +150,7 @@ class Arena:
     def _send(self) -> None:
         # Pinned memory is fresh per flush: the caching host allocator keeps it until the copy is done. So a step in
         # flight never sees the next step's values.
-        pin = self._device.type == "cuda"
+        pin = self.device.type == "cuda"
         if self._moved or self._host.nbytes <= SMALL:
             if self._moved:
                 self._find()
@@ -166,5 +166,5 @@ class Arena:
         packed = torch.empty(len(slots), 1 + self._words, dtype=torch.int64, pin_memory=pin)
         packed[:, 0] = torch.from_numpy(slots)
         packed[:, 1:] = self._host[packed[:, 0]]
-        sent = packed.to(self._device, non_blocking=True)
+        sent = packed.to(self.device, non_blocking=True)
         self._values.index_copy_(0, sent[:, 0], sent[:, 1:])

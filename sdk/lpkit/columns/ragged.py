@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Set
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -21,6 +21,9 @@ class RaggedColumn(Column):
     ``column[request.slot] = [...]`` stages a list on the host; a set is sorted first. ``column[rows]`` is ``[n, W]`` on
     the device, each row padded with the fill. ``W`` is a power of two, at least the longest list held.
     """
+
+    _first: ClassVar[int] = 0
+    """Values of a slot's row before its list."""
 
     def __init__(self, declared: Declaration[Any], limit: int, slots: int, arena: Memory) -> None:
         super().__init__(declared, arena)
@@ -47,7 +50,7 @@ class RaggedColumn(Column):
             raise ListTooLongError(f"{count} values; at most {self._limit} are kept per request")
         before = self._lengths[slot]
         self._resize(slot, count)
-        held = self._host[slot]
+        held = self._host[slot, self._first :]
         if count < before:
             held[count:before] = self._default
         held[:count] = values
@@ -75,11 +78,15 @@ class RaggedColumn(Column):
         of_width[before] -= 1
         of_width[after] = of_width.get(after, 0) + 1
         if after > self._width:
-            self._width = after
-            if after > self._room:
-                self._arena.lay_out()
+            self._set_width(after)
         elif before == self._width and not of_width[before]:
-            self._width = max(width for width, lists in of_width.items() if lists)
+            self._set_width(max(width for width, lists in of_width.items() if lists))
+
+    def _set_width(self, width: int) -> None:
+        self._width = width
+        self._arena.layout += 1
+        if self._needed > self._room:
+            self._arena.lay_out()
 
     def _forget(self, slot: int) -> None:
         if self._lengths[slot]:
@@ -97,7 +104,7 @@ class RaggedColumn(Column):
 
     @property
     def _needed(self) -> int:
-        return self._width
+        return self._first + self._width
 
     def _part(self, memory: torch.Tensor, start: int, width: int | None = None) -> torch.Tensor:
         return memory.narrow(1, start, width or self._width)
@@ -129,5 +136,5 @@ class ragged(Declaration[RaggedColumn]):  # noqa: N801 - used as a declaration, 
             raise ValueError(f"limit must be at least 1, got {limit}")
         self.limit = limit
 
-    def inside(self, slots: int, arena: Memory) -> RaggedColumn:
+    def bind(self, slots: int, arena: Memory) -> RaggedColumn:
         return RaggedColumn(self, self.limit, slots, arena)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -10,36 +10,37 @@ import torch
 
 from lpkit import kernels
 from lpkit.columns.buffer import Table
-from lpkit.columns.column import Column, Declaration, HasSlots, Memory, Scalar
-from lpkit.columns.widths import padded
+from lpkit.columns.column import Declaration, HasSlots, Memory, Scalar
+from lpkit.columns.ragged import RaggedColumn
 
 SHORT = 256
 """Largest set that is also kept as a list."""
 
+Members = tuple[int, ...] | bytes
+"""The ids of a short set, in order; the mask of a long one."""
 
-class TokenSetColumn(Column):
+
+class TokenSetColumn(RaggedColumn):
     """A set of token ids per request slot; equal sets of different requests share one bit mask.
 
-    ``column[request.slot] = ids`` stages a set on the host; ``column[rows]`` is bool ``[n, vocab]`` on the device.
+    ``column[request.slot] = ids`` stages a set on the host; ``column[rows]`` is bool ``[n, vocab]`` on the device. A
+    slot's row has the number of its mask, and then the ids of a short set: keeping a few tokens reads only these.
     """
 
-    def __init__(self, slots: int, vocab_size: int, device: torch.device, arena: Memory) -> None:
-        self._vocab_size = vocab_size
-        self._arena = arena
-        size = -(-vocab_size // 8)
-        self._empty = bytes(size)
-        self._indices: dict[bytes, int] = {self._empty: 0}
-        self._held = [self._empty] * (slots + 1)
-        self._holders = {self._empty: slots + 1}
-        self._free: list[int] = []
-        self._masks = Table(1, size, torch.uint8, 0, device)
-        # Short sets are kept as lists, too: then keeping a few tokens reads only those tokens.
-        self._lengths = np.zeros(slots + 1, dtype=np.int64)
-        self._ids = Table(slots + 1, 1, torch.int64, -1, device)
-        self._index_of = Table(slots + 1, 1, torch.int64, 0, device)
+    _first = 1
+
+    def __init__(self, declared: Declaration[Any], slots: int, arena: Memory) -> None:
+        super().__init__(declared, SHORT, slots, arena)
+        self._vocab_size = arena.vocab_size
+        self._masks = Table(1, -(-arena.vocab_size // 8), torch.uint8, 0, arena.device)
+        self._sets: dict[int, Members] = {}  # by slot, without empty ones
+        self._holders: dict[Members, int] = {}
+        self._numbers: dict[Members, int] = {}
+        self._unheld: dict[Members, None] = {}  # whose masks stay until another set needs the room
+        self._long = 0  # slots whose sets have no list
         # The eight bools of each octet, as one number: a mask expands by one lookup per octet.
         bools = (torch.arange(256).unsqueeze(1) >> torch.arange(8)) & 1
-        self._octets = bools.to(torch.uint8).view(torch.int64).flatten().to(device)
+        self._octets = bools.to(torch.uint8).view(torch.int64).flatten().to(arena.device)
 
     def __setitem__(self, slot: int, value: Scalar | Iterable[Scalar]) -> None:
         """Stage a request's set on the host.
@@ -51,50 +52,73 @@ class TokenSetColumn(Column):
         Raises:
             ValueError: an id is outside the vocabulary; in ``admit``, that declines the request.
         """
-        ids = np.asarray(value if isinstance(value, int | float | np.ndarray) else list(value), dtype=np.int64)
-        if ids.size and not (ids.min() >= 0 and ids.max() < self._vocab_size):
+        given = [value] if isinstance(value, int | float) else list(value)
+        ids = sorted({*map(int, given)})
+        if ids and not (ids[0] >= 0 and ids[-1] < self._vocab_size):
             raise ValueError(f"a token id is outside the vocabulary of {self._vocab_size}")
-        member = np.zeros(self._vocab_size, dtype=np.bool_)
-        member[ids] = True
-        distinct = np.flatnonzero(member)
-        self._list(slot, distinct if len(distinct) <= SHORT else distinct[:0], len(distinct))
-        self._hold(slot, np.packbits(member, bitorder="little").tobytes())
-
-    def reset(self, slot: int) -> None:
+        members = tuple(ids) if len(ids) <= SHORT else _mask(ids, self._masks.host.shape[1])
+        if self._sets.get(slot, ()) == members:
+            return
         self._forget(slot)
+        if isinstance(members, bytes):
+            self._count_long(1)
+        else:
+            super().__setitem__(slot, members)
+        if members:
+            self._sets[slot] = members
+            self._host[slot, 0] = self._number(members)
+            self._holders[members] = self._holders.get(members, 0) + 1
+        self._changed.append(slot)
 
     def _forget(self, slot: int) -> None:
-        if self._lengths[slot]:
-            self._list(slot, (), 0)
-        self._hold(slot, self._empty)
-
-    def _list(self, slot: int, ids: Sequence[int] | np.ndarray[Any, Any], length: int) -> None:
-        self._lengths[slot] = length
-        self._ids.grow(0, padded(len(ids)))
-        self._ids.write(slot, ids)
-
-    def _hold(self, slot: int, mask: bytes) -> None:
-        old = self._held[slot]
-        if mask == old:
+        super()._forget(slot)
+        members = self._sets.pop(slot, None)
+        if members is None:
             return
-        self._holders[old] -= 1
-        if not self._holders[old] and old != self._empty:
-            del self._holders[old]
-            self._free.append(self._indices.pop(old))
-        if mask not in self._indices:
-            index = self._free.pop() if self._free else len(self._indices)
-            self._masks.grow(index + 1, 0)
-            self._masks.write(index, np.frombuffer(mask, dtype=np.uint8))
-            self._indices[mask] = index
-        self._holders[mask] = self._holders.get(mask, 0) + 1
-        self._held[slot] = mask
-        self._index_of.write(slot, [self._indices[mask]])
-        self._arena.dirty = True
+        self._host[slot] = self._host[-1]
+        if isinstance(members, bytes):
+            self._count_long(-1)
+        self._holders[members] -= 1
+        if not self._holders[members]:
+            del self._holders[members]
+            self._unheld[members] = None
+
+    def _number(self, members: Members) -> int:
+        """Return the number of a set's mask, which is written if it is not there."""
+        self._unheld.pop(members, None)
+        number = self._numbers.get(members)
+        if number is None:
+            number = len(self._numbers) + 1
+            if self._unheld:
+                oldest = next(iter(self._unheld))
+                del self._unheld[oldest]
+                number = self._numbers.pop(oldest)
+            self._numbers[members] = number
+            have = self._masks.host
+            self._masks.grow(number + 1, 0)
+            if self._masks.host is not have:
+                self._arena.layout += 1
+            size = have.shape[1]
+            mask = members if isinstance(members, bytes) else _mask(members, size)
+            self._masks.write(number, np.frombuffer(mask, dtype=np.uint8))
+            self._arena.dirty = True
+        return number
+
+    def _count_long(self, more: int) -> None:
+        before, self._long = self._long, self._long + more
+        if not (before and self._long):  # the lists of all slots come or go
+            self._arena.layout += 1
+
+    def _place(self, values: np.ndarray[Any, Any]) -> None:
+        moved = hasattr(self, "_host")
+        super()._place(values)
+        if not moved:
+            self._host[:, 0] = 0
 
     @property
     def used(self) -> bool:
         """True if any request has a non-empty set; reads the host only."""
-        return bool(self._lengths.any())
+        return bool(self._sets)
 
     @property
     def all(self) -> torch.Tensor:
@@ -104,16 +128,15 @@ class TokenSetColumn(Column):
     @property
     def set_of(self) -> torch.Tensor:
         """The number of each slot's set in :attr:`all`, int64 ``[slots + 1, 1]`` on the device; 0: the empty set."""
-        return self._index_of.device
+        return self._device[:, :1]
 
     @property
     def short_lists(self) -> torch.Tensor | None:
         """The sets as lists, int64 ``[slots + 1, W]`` on the device, padded with -1; None if a set is long."""
-        longest = int(self._lengths.max())
-        return self._ids.device[:, : padded(longest)] if longest <= SHORT else None
+        return None if self._long else self._device[:, 1 : 1 + self._width]
 
     def _indices_of(self, rows: HasSlots) -> torch.Tensor:
-        return self._index_of.device[:, 0].index_select(0, rows.slots)
+        return self._device[:, 0].index_select(0, rows.slots)
 
     def __getitem__(self, rows: HasSlots) -> torch.Tensor:
         """Return the sets for some rows.
@@ -167,8 +190,13 @@ class TokenSetColumn(Column):
 
     def flush(self) -> None:
         self._masks.flush()
-        self._index_of.flush()
-        self._ids.flush()
+
+
+def _mask(ids: Iterable[int], size: int) -> bytes:
+    """Bit ``t % 8`` of byte ``t // 8`` is token ``t``."""
+    mask = np.zeros(8 * size, dtype=np.bool_)
+    mask[[*ids]] = True
+    return np.packbits(mask, bitorder="little").tobytes()
 
 
 def in_set(masks: torch.Tensor, set_of: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
@@ -182,7 +210,7 @@ class token_set(Declaration[TokenSetColumn]):  # noqa: N801
     """Declares a :class:`TokenSetColumn` in a processor's class body."""
 
     def __init__(self) -> None:
-        super().__init__(torch.uint8, 0)
+        super().__init__(torch.int64, -1)
 
-    def separate(self, slots: int, vocab_size: int, device: torch.device, arena: Memory) -> TokenSetColumn:
-        return TokenSetColumn(slots, vocab_size, device, arena)
+    def bind(self, slots: int, arena: Memory) -> TokenSetColumn:
+        return TokenSetColumn(self, slots, arena)

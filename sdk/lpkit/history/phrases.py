@@ -128,5 +128,5 @@ class phrases(Declaration[PhrasesColumn]):  # noqa: N801 - used as a declaration
         super().__init__(torch.int64, -1)
         self.limit, self.longest = limit, longest
 
-    def inside(self, slots: int, arena: Memory) -> PhrasesColumn:
+    def bind(self, slots: int, arena: Memory) -> PhrasesColumn:
         return PhrasesColumn(self, slots, arena)

@@ -15,6 +15,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from functools import cache, cached_property
 from itertools import pairwise, product
+from operator import is_
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -36,7 +37,6 @@ from lpkit.kernels.recording import (
     Shared,
     SlotHistories,
     StandInRows,
-    memory_of,
 )
 from lpkit.portable.rules import rules
 
@@ -78,13 +78,13 @@ class BySlot:
         self._admission = processor._admission
         self._kernels = {name: function for module in modules for name, function in vars(module).items()}
         self.reason = ""
-        self._version = -1
+        self._version = self._layout = -1
         self._calls: list[tuple[str, tuple[Any, ...]]] = []
         self._derived: list[Derived] = []
         self._pairs: int | None = None
         self.reads_texts = self._all_used = False
-        self._read: list[tuple[Any, str]] = []  # columns, and what of them the step depends on
-        self._when_recorded: list[Any] = []  # the values of ``_read`` when the step was recorded
+        self._asked: list[tuple[Any, str]] = []  # objects and attributes: use of columns, cached tensors
+        self._answers: list[Any] = []  # their values when the step was recorded
         self._plans: dict[Any, LaunchPlan] = {}
         self._last_key: tuple[Any, ...] = ()
         self._last_plan: LaunchPlan | None = None
@@ -102,7 +102,7 @@ class BySlot:
         slots = torch.full((3,), active.shape[0] - 1, device=active.device)
         examples = (None,) if examples_of is None else examples_of(active.device, on_v2)
         for self._all_used in (True, False):
-            self._version, self._read = -1, []
+            self._version = self._layout = -1
             if not self.recorded or (self.reads_texts and examples_of is None):
                 continue
             with torch.inference_mode():
@@ -112,22 +112,22 @@ class BySlot:
     @property
     def recorded(self) -> bool:
         """True if the step can be repeated with the present columns."""
-        version = self._admission.arena.version
-        if version != self._version:
-            self._version = version
-            if not self._read or self._now() != self._when_recorded:
+        arena = self._admission.arena
+        if arena.version != self._version:
+            self._version = arena.version
+            if arena.layout != self._layout or not all(map(is_, self._ask(), self._answers)):
+                self._layout = arena.layout
                 self._calls = self._record()
-                self._when_recorded = self._now()
+                self._answers = self._ask()
                 self._forget()  # plans read columns where they were
             else:
-                for column in self._derived:
-                    column.refresh()
+                for derived in self._derived:
+                    derived.refresh()
         return bool(self._calls)
 
-    def _now(self) -> list[Any]:
-        """Return what the step depends on: where columns are, and which are used."""
-        values = [getattr(column, name) for column, name in self._read]
-        return [item if isinstance(item, bool) else memory_of(item) for item in values]
+    def _ask(self) -> list[Any]:
+        """Return what the step depends on, besides where columns are."""
+        return [getattr(of, name) for of, name in self._asked]
 
     def _forget(self) -> None:
         """Drop all plans: memory that they read has moved."""
@@ -201,11 +201,10 @@ class BySlot:
         rule, condition = self._owner._condition or (self._owner, ())
         step = rule.edit if sparse else rule.process
         rows = StandInRows(self._owner.history, self._admission.temperature.all)
-        self._read = [(column, "all") for column in (self._admission.active, self._admission.temperature)]
-        self._read += [(self._admission.columns[name], "all") for name in condition]
+        self._asked = []
         try:
             _check(step)
-            result = step(_Processor(self._processor, self._read, self._all_used), recorder, rows)
+            result = step(_Processor(self._processor, self._asked, self._all_used), recorder, rows)
             if isinstance(result, Computed) and not sparse:
                 result = recorder.record("return", result)
             if not recorder.made or result is not (None if sparse else recorder):
@@ -238,23 +237,23 @@ def why_not_recorded(processor: Any) -> str | None:
 
 
 class _Processor:
-    """Stands for the processor: it has columns, methods and cached tensors, and cannot be written to. What is read of
-    them goes into a list."""
+    """Stands for the processor: it has columns, methods and cached tensors, and cannot be written to. What else
+    than columns' values is asked for goes into a list."""
 
-    __slots__ = ("_all_used", "_processor", "_read")
+    __slots__ = ("_all_used", "_asked", "_processor")
 
-    def __init__(self, processor: Any, read: list[tuple[Any, str]], all_used: bool) -> None:
+    def __init__(self, processor: Any, asked: list[tuple[Any, str]], all_used: bool) -> None:
         self._processor = processor
-        self._read = read
+        self._asked = asked
         self._all_used = all_used
 
     def __getattr__(self, name: str) -> Any:
         columns = self._processor._admission.columns
         if name in columns:
-            return _Column(columns[name], self._read, self._all_used)
+            return _Column(columns[name], self._asked, self._all_used)
         method = inspect.getattr_static(type(self._processor), name, None)
         if isinstance(method, cached_property) and isinstance(made := getattr(self._processor, name), torch.Tensor):
-            self._read.append((self._processor, name))
+            self._asked.append((self._processor, name))
             return Shared(made)
         if method is None:
             raise NotRecordableError(f"it reads {name}, which is no column")
@@ -265,31 +264,30 @@ class _Processor:
 class _Column:
     """Stands for a column."""
 
-    def __init__(self, column: Column, read: list[tuple[Any, str]], all_used: bool) -> None:
+    def __init__(self, column: Column, asked: list[tuple[Any, str]], all_used: bool) -> None:
         self._column = column
-        self._read = read
+        self._asked = asked
         self._all_used = all_used
 
-    def _of(self, name: str) -> Any:
-        self._read.append((self._column, name))
-        return getattr(self._column, name)
-
-    used = property(lambda self: self._of("used") or self._all_used)
+    @property
+    def used(self) -> bool:
+        self._asked.append((self._column, "used"))
+        return self._column.used or self._all_used
 
     def __getitem__(self, rows: StandInRows) -> OfSlots:
         if isinstance(self._column, TokenSetColumn | PhrasesColumn):
             raise NotRecordableError("it reads a set as a mask, or phrases")
-        return OfSlots(self._of("all"))
+        return OfSlots(self._column.all)
 
     def at(self, rows: StandInRows, positions: Any) -> Any:
         return self[rows].at(positions)
 
     def contains(self, rows: StandInRows, ids: Any) -> Any:
         assert isinstance(self._column, TokenSetColumn)
-        return OfSlots(self._of("all")).contains(OfSlots(self._of("set_of")), ids)
+        return OfSlots(self._column.all).contains(OfSlots(self._column.set_of), ids)
 
     def keep_only_(self, logits: torch.Tensor, rows: StandInRows) -> torch.Tensor:
-        ids = self._of("short_lists") if isinstance(self._column, TokenSetColumn) else None
+        ids = self._column.short_lists if isinstance(self._column, TokenSetColumn) else None
         if ids is None:
             raise NotRecordableError("it keeps a long set")
         return kernels.keep_ids_(logits, OfSlots(ids))  # type: ignore[arg-type]

@@ -162,7 +162,7 @@ def test_only_changed_rows_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sent == [2]
     chosen[1] = [4]
     made.flush()
-    assert sent == [2, 1, 1]  # a place in the table, a short list; the mask itself is there already
+    assert sent == [2, 1]  # the number of the mask and the list; the mask itself is there already
 
 
 def test_a_list_that_is_too_long_for_the_rows_moves_what_others_hold() -> None:
