@@ -458,7 +458,8 @@ class Scene:
     def _place(self, processor: Any) -> int:
         """Return the request's row or slot, or the slot that lpkit gave it on V1."""
         binding = getattr(processor, "_v1", None)
-        entry = binding._ledger.rows.get(self._position) if binding is not None else None
+        entries = [] if binding is None else binding._ledger.entries[self._position : self._position + 1]
+        entry = entries[0] if entries else None
         return entry.slot if entry is not None else self._position
 
     def _holder(self, host: Host, path: Path, wrong: Any, right: Any) -> str:

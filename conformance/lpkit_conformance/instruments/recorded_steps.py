@@ -33,9 +33,14 @@ def recording() -> Iterator[None]:
     with (
         mock.patch("lpkit.portable.processor.fused", kernels_by_slot),
         mock.patch("lpkit.portable.admission.Arena", _ArenaApart),
-        mock.patch("lpkit.columns.buffer.sent", lambda values, _: values.clone()),
+        mock.patch("lpkit.columns.token_set.sent", lambda values, _: values.clone()),
+        mock.patch("lpkit.portable.on_v1.delivered", _delivered),
     ):
         yield
+
+
+def _delivered(values: torch.Tensor, there: torch.Tensor | None, _: torch.device) -> torch.Tensor:
+    return values.clone() if there is None else there.copy_(values)
 
 
 class _ArenaApart(Arena):

@@ -27,7 +27,6 @@ OWN = "no more time and instructions than vLLM's own processor"
 IDLE = "no operation of torch, no new memory"
 
 ABOUT = """
-
 Microseconds of a step on V1 and V2, by the number of requests: *hot* in steps without a pause, in which caches hold
 the last step; *warm* after what the engine does between two steps; *cold* after a sweep through 48 MiB; *changing* is
 *warm* where at least one request, and one of 64, leaves and another comes. Thousands of instructions, for plugins

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 
 from lpkit import kernels
-from lpkit.columns.buffer import Table
 from lpkit.columns.column import Declaration, HasSlots, Memory, Scalar
 from lpkit.columns.ragged import RaggedColumn
+from lpkit.columns.transfer import delivered, sent
 
 SHORT = 256
 """Largest set that is also kept as a list."""
@@ -32,7 +32,7 @@ class TokenSetColumn(RaggedColumn):
     def __init__(self, declared: Declaration[Any], slots: int, arena: Memory) -> None:
         super().__init__(declared, SHORT, slots, arena)
         self._vocab_size = arena.vocab_size
-        self._masks = Table(1, -(-arena.vocab_size // 8), torch.uint8, 0, arena.device)
+        self._masks = _Masks(-(-arena.vocab_size // 8), arena.device)
         self._sets: dict[int, Members] = {}  # by slot, without empty ones
         self._holders: dict[Members, int] = {}
         self._numbers: dict[Members, int] = {}
@@ -56,7 +56,7 @@ class TokenSetColumn(RaggedColumn):
         ids = sorted({*map(int, given)})
         if ids and not (ids[0] >= 0 and ids[-1] < self._vocab_size):
             raise ValueError(f"a token id is outside the vocabulary of {self._vocab_size}")
-        members = tuple(ids) if len(ids) <= SHORT else _mask(ids, self._masks.host.shape[1])
+        members = tuple(ids) if len(ids) <= SHORT else _mask(ids, self._masks.size)
         if self._sets.get(slot, ()) == members:
             return
         self._forget(slot)
@@ -94,13 +94,9 @@ class TokenSetColumn(RaggedColumn):
                 del self._unheld[oldest]
                 number = self._numbers.pop(oldest)
             self._numbers[members] = number
-            have = self._masks.host
-            self._masks.grow(number + 1, 0)
-            if self._masks.host is not have:
+            if self._masks.make_room(number):
                 self._arena.layout += 1
-            size = have.shape[1]
-            mask = members if isinstance(members, bytes) else _mask(members, size)
-            self._masks.write(number, np.frombuffer(mask, dtype=np.uint8))
+            self._masks.write(number, members if isinstance(members, bytes) else _mask(members, self._masks.size))
             self._arena.dirty = True
         return number
 
@@ -190,6 +186,41 @@ class TokenSetColumn(RaggedColumn):
 
     def flush(self) -> None:
         self._masks.flush()
+
+
+class _Masks:
+    """Bit masks on the host, and their copies on the device; the first is empty. There is ever more room for them.
+
+    Attributes:
+        size: bytes of a mask.
+        device: uint8 ``[masks, size]``; on a CPU the host's own memory.
+    """
+
+    def __init__(self, size: int, device: torch.device) -> None:
+        self.size = size
+        self._host = torch.zeros(1, size, dtype=torch.uint8)
+        self.device = sent(self._host, device)
+        self._changed: set[int] = set()
+
+    def make_room(self, number: int) -> bool:
+        """Make room for a mask of this number; return True if all have moved for it."""
+        have = len(self._host)
+        if number < have:
+            return False
+        self._host = torch.cat((self._host, torch.zeros(have, self.size, dtype=torch.uint8)))
+        self.device = sent(self._host, self.device.device)
+        return True
+
+    def write(self, number: int, mask: bytes) -> None:
+        self._host.numpy()[number] = np.frombuffer(mask, dtype=np.uint8)
+        self._changed.add(number)
+
+    def flush(self) -> None:
+        """Send the masks that changed."""
+        if self.device is not self._host:
+            for number in self._changed:
+                delivered(self._host[number], self.device[number], self.device.device)
+        self._changed.clear()
 
 
 def _mask(ids: Iterable[int], size: int) -> bytes:

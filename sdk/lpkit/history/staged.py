@@ -5,14 +5,13 @@ from __future__ import annotations
 from array import array
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, repeat, zip_longest
+from itertools import chain, repeat
 from typing import Any
 
 import numpy as np
 import torch
 
-from lpkit.columns.buffer import Table
-from lpkit.columns.transfer import Outbox, sent
+from lpkit.columns.transfer import Outbox
 from lpkit.columns.widths import padded
 from lpkit.history.reading import SHORTEST
 from lpkit.kernels.recording import SlotHistories
@@ -30,8 +29,8 @@ class AdmittedRequest:
     output_ids: list[int]
 
 
-AdmittedRows = Sequence[tuple[int, AdmittedRequest]]
-"""Admitted requests with their rows."""
+Entries = Sequence[AdmittedRequest | None]
+"""The admitted request of each row."""
 
 AHEAD = 16
 """Steps whose positions are made at once."""
@@ -39,8 +38,6 @@ AHEAD = 16
 _STEPS = np.arange(AHEAD + 1)[:, np.newaxis]
 _NONE: list[int] = []  # the output of a row that is not followed
 _ZERO = repeat(0)
-Missing = tuple["array[int]", "array[int]", "array[int]"]
-"""Slots, positions and values of tokens that the device lacks."""
 
 
 class V1History:
@@ -53,10 +50,12 @@ class V1History:
         slots: how many requests can hold a slot.
         device: where histories are read.
         keep_tokens: False when only lengths are declared.
+
+    Attributes:
+        changed: rows that have another request than in the last step.
     """
 
     _outbox: Outbox
-    _slots: torch.Tensor
     _texts: SlotHistories
 
     def __init__(self, slots: int, device: torch.device, keep_tokens: bool) -> None:
@@ -64,12 +63,13 @@ class V1History:
         self._keep = keep_tokens
         self._nobody = slots
         self._buffer = torch.zeros(slots + 1, 0, dtype=torch.int64, device=device)  # the last: rows of other requests
-        self._prompts = Table(slots + 1, 1, torch.int64, 0, device)
+        self._prompts = np.zeros(slots + 1, dtype=np.int64)  # their lengths, by slot
         self._staged: set[int] = set()  # slots whose prompts the device has
         self._outboxes: dict[int, Outbox] = {}  # by the number of rows
-        self._sent = b""  # slots, as `_slots` has them
+        self._missing: list[tuple[int, int, list[int]]] = []  # slot, position and tokens that the device lacks
+        self._seldom: tuple[bytes, bytes] | None = None  # what the next step sends besides positions and tokens
         self._shape = (0, 0, 0)  # rows, width and longest output of `_texts`
-        self._admitted: AdmittedRows = ()
+        self.changed: set[int] = set()
         self._entries: list[AdmittedRequest | None] = []
         # By row, and perhaps for more rows.
         self._outputs: list[list[int]] = []  # followed
@@ -93,26 +93,28 @@ class V1History:
         """Forget a slot's history: its request left."""
         self._staged.discard(slot)
 
-    def texts(self, admitted: AdmittedRows, rows: int) -> tuple[torch.Tensor, SlotHistories, set[int]]:
+    def texts(self, entries: Entries, rows: int) -> tuple[torch.Tensor, SlotHistories, set[int]]:
         """Bring the histories up to date; the caller must store the rows' newest tokens before the next call.
 
         Args:
-            admitted: admitted requests and their rows; the same object while nothing changes.
+            entries: by row, and perhaps for more rows; :attr:`changed` has the rows that differ from the last call.
             rows: of the batch.
 
         Returns:
             The slot of each row, int64 ``[rows]``, the histories, and the rows whose history is not complete, because
             it has an unrepaired placeholder: they have the slot of nobody.
         """
-        changed = self._admitted is not admitted or len(self._entries) != rows
+        changed = self.changed or len(self._entries) != rows
         if changed:
-            self._arrange(admitted, rows)
+            self._arrange(entries, rows)
         rare = changed or self._looked or self._step == self._steps
         tokens = None if rare else self._next()
         if tokens is None:
             tokens = self._looked_up(range(rows) if not rare else self._looked)
-        self._outbox.send(self._positions[8 * rows * self._step : 8 * rows * (self._step + 1)], tokens)
-        return self._slots, self._texts, self._waiting
+        positions = self._positions[8 * rows * self._step : 8 * rows * (self._step + 1)]
+        self._outbox.send(positions, tokens, self._seldom)
+        self._seldom = None
+        return self._outbox.by_row, self._texts, self._waiting
 
     def _next(self) -> Sequence[int] | None:
         """Return each row's newest token; None if a followed output did anything but gain one."""
@@ -134,20 +136,33 @@ class V1History:
 
     def _looked_up(self, rows: Collection[int]) -> Sequence[int]:
         """Look at rows before :meth:`_next`, or at all rows if an output surprises; send what the device lacks."""
-        missing = array("q"), array("q"), array("q")
         if rows:
-            self._look(rows, missing)
+            self._look(rows)
         self._describe()
         tokens = self._next()
         if tokens is None:
-            self._look(range(len(self._entries)), missing)
+            self._look(range(len(self._entries)))
             self._describe()
             tokens = self._next()
             assert tokens is not None
-        if missing[0]:
-            slots, positions, values = sent(torch.from_numpy(np.array(missing)), self._device).unbind()
-            self._buffer[slots, positions] = values
+        self._store()
         return tokens
+
+    def _store(self) -> None:
+        """Send the tokens that the device lacks."""
+        if not self._missing:
+            return
+        every = [token for *_, tokens in self._missing for token in tokens]
+        values = torch.frombuffer(array("q", every), dtype=torch.int64)
+        if self._device.type == "cuda":
+            values = values.pin_memory()
+        begin = 0
+        for slot, first, tokens in self._missing:
+            count = len(tokens)
+            there = self._buffer.select(0, slot).narrow(0, first, count)
+            there.copy_(values.narrow(0, begin, count), non_blocking=True)
+            begin += count
+        self._missing = []
 
     def _write_down(self) -> None:
         """Let positions be those of the last step."""
@@ -155,13 +170,13 @@ class V1History:
             self._last += self._step * self._moves
             self._step = 0
 
-    def _arrange(self, admitted: AdmittedRows, rows: int) -> None:
+    def _arrange(self, entries: Entries, rows: int) -> None:
         """Give the batch other requests, or other rows."""
         self._write_down()
-        old, self._admitted = self._entries, admitted
-        new: list[AdmittedRequest | None] = [None] * rows
-        for row, entry in admitted:
-            new[row] = entry
+        old, new = self._entries, [*entries[:rows]]
+        fewer, most = sorted((len(old), rows))
+        others = [row for row in self.changed.union(range(fewer, most)) if row < most]
+        self.changed = set()
         more = rows - len(self._outputs)
         if more > 0:
             self._outputs += [_NONE] * more
@@ -175,7 +190,6 @@ class V1History:
         columns: tuple[Any, ...] = (
             self._outputs, self._newest, self._before, last_known, self._by_row, self._last, self._moves
         )  # fmt: skip
-        others = [row for row, pair in enumerate(zip_longest(old, new)) if pair[0] is not pair[1]]
         nobodys = None, [_NONE, _ZERO, _ZERO, 0, self._nobody, -1, 0]
         states: dict[int, tuple[AdmittedRequest, list[Any]]] = {}
         for row in others:
@@ -193,7 +207,7 @@ class V1History:
         self._looked = {row for row in self._looked.union(others) if row < rows and new[row] and not self._moves[row]}
         self._waiting = set()
 
-    def _look(self, rows: Collection[int], missing: Missing) -> None:
+    def _look(self, rows: Collection[int]) -> None:
         """Look at the outputs of rows, before the batch's newest tokens are read."""
         self._write_down()
         last, moves, last_known = self._last, self._moves, [*self._last_tokens]
@@ -216,7 +230,7 @@ class V1History:
             if since not in (0, 1) or not same:
                 waits, since = self._keep and PLACEHOLDER in output, -1
                 if not waits:
-                    self._stage(entry, missing)
+                    self._stage(entry)
             if waits:
                 self._waiting.add(row)
                 position = -1
@@ -237,17 +251,15 @@ class V1History:
                 self._before[row] = self._newest[row] = repeat(last_known[row])
         self._last_tokens = tuple(last_known)
 
-    def _stage(self, entry: AdmittedRequest, missing: Missing) -> None:
-        """Add what the device may lack of a request's tokens."""
-        first, new = len(entry.prompt_ids or ()), entry.output_ids
+    def _stage(self, entry: AdmittedRequest) -> None:
+        """Note what the device may lack of a request's tokens."""
+        first, tokens = len(entry.prompt_ids or ()), entry.output_ids
         if entry.slot not in self._staged:
             self._staged.add(entry.slot)
-            self._prompts.write(entry.slot, [first])
-            first, new = 0, [*(entry.prompt_ids or ()), *new]
-        if self._keep:
-            missing[0].extend(repeat(entry.slot, len(new)))
-            missing[1].extend(range(first, first + len(new)))
-            missing[2].extend(new)
+            self._prompts[entry.slot] = first
+            first, tokens = 0, [*(entry.prompt_ids or ()), *tokens]
+        if self._keep and tokens:
+            self._missing.append((entry.slot, first, tokens))
 
     def _describe(self) -> None:
         """Make what the next steps return and send, for the number of rows and the longest of their texts."""
@@ -259,15 +271,12 @@ class V1History:
         self._count = int(moves.sum())
         self._tokens = zip(*self._before[:rows], strict=False), zip(*self._newest[:rows], strict=False)
         longest = int(last.max()) + 1
-        most = int((last - self._prompts.host[slots, 0]).max()) + 1
+        most = int((last - self._prompts[slots]).max()) + 1
         width = padded(longest, SHORTEST) if self._keep else 0
         shape = rows, width, min(width, padded(most, SHORTEST))
         self._steps = min(AHEAD, 1 + min(width - longest, shape[2] - most)) if self._keep else AHEAD
         self._positions = (self._last[:rows] + _STEPS[: self._steps + 1] * moves).tobytes()
-        if (by_row := slots.tobytes()) != self._sent:
-            self._sent = by_row
-            self._slots = sent(torch.from_numpy(slots.copy()), self._device)
-        self._prompts.flush()
+        self._seldom = self._prompts.tobytes(), slots.tobytes()
         if shape == self._shape:
             return
         self._shape = shape
@@ -278,12 +287,10 @@ class V1History:
             grown[:, :have] = self._buffer
             self._buffer = grown
         if rows not in self._outboxes:
-            self._outboxes[rows] = Outbox(rows, self._device)
-        self._outbox = self._outboxes[rows]
-        lasts, tokens = self._outbox.device.unbind()
-        drafts, kind = (tokens, 2) if self._keep else (lasts, 0)
-        prompts = self._prompts.device.view(-1)
-        self._texts = SlotHistories(self._buffer, prompts, lasts, drafts, lasts, *shape[1:], kind)
+            self._outboxes[rows] = Outbox(self._nobody + 1, rows, self._device)
+        box = self._outbox = self._outboxes[rows]
+        drafts, kind = (box.second, 2) if self._keep else (box.first, 0)
+        self._texts = SlotHistories(self._buffer, box.by_slot, box.first, drafts, box.first, *shape[1:], kind)
 
 
 def _from(output: list[int], behind: int) -> Iterator[int]:

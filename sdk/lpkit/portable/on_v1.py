@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import logging
-from array import array
 from collections.abc import Callable
-from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
-from lpkit.columns.transfer import sent
+from lpkit.columns.transfer import delivered, sent
 from lpkit.history.reading import History
 from lpkit.history.rows import HistoryUse, Rows
 from lpkit.history.staged import AdmittedRequest, V1History
@@ -52,17 +50,19 @@ class V1Binding:
         self._history = None
         if history != "none":
             self._history = V1History(slots, device, history == "tokens")
-        self._admitted: list[tuple[int, AdmittedRequest]] = []  # admitted requests, in row order
-        self._count = slots
-        # Sent when first read after a change: rows and slots of admitted requests, and the slot of each row.
+        self._nobody = slots
+        self._by_row = np.full(slots, slots, dtype=np.int64)  # the slot of each row
+        self._sent: torch.Tensor | None = None  # the same on the device; it stays there
+        self._stale = True
+        # Made when first read after a change: admitted requests in row order; their rows and slots on the device.
+        self._admitted: list[tuple[int, AdmittedRequest]] | None = None
         self._located: tuple[torch.Tensor, ...] | None = None
-        self._by_row: torch.Tensor | None = None
         self._warned = False
 
     @property
     def in_use(self) -> bool:
         """True if a request uses the processor."""
-        return bool(self._ledger.rows)
+        return self._ledger.held > 0
 
     def _release(self, slot: int) -> None:
         if self._history is not None:
@@ -71,39 +71,45 @@ class V1Binding:
 
     def update(self, update: BatchUpdate) -> None:
         """Follow the batch, and send column values of new requests."""
-        if self._ledger.update(update, self._admission.admit):
-            self._admitted = sorted(self._ledger.rows.items(), key=itemgetter(0))
-            self._located = self._by_row = None
-            self._admission.flush()
+        changed = self._ledger.update(update, self._admission.admit)
+        if not changed:
+            return
+        self._admitted = self._located = None
+        if self._history is not None:
+            self._history.changed |= changed
+        for row in changed:
+            entry = self._ledger.entries[row]
+            self._by_row[row] = self._nobody if entry is None else entry.slot
+        self._stale = True
+        self._admission.flush()
 
     def by_slot(
         self, logits: torch.Tensor, _: object, reads_texts: bool
     ) -> tuple[torch.Tensor, SlotHistories | None] | None:
         """Return the slot of each row, int64 ``[rows]`` or longer, and the histories if they are read; None if no row
         uses the processor. Other rows have the slot that no request gets."""
-        if not self._admitted:
+        if not self._ledger.held:
             return None
         if reads_texts:
             return self._texts(logits)[:2]
-        if self._by_row is None:
-            by_row = [self._count] * self._count
-            for row, entry in self._admitted:
-                by_row[row] = entry.slot
-            self._by_row = sent(torch.frombuffer(array("q", by_row), dtype=torch.int64), self._device)
-        return self._by_row, None
+        if self._stale or self._sent is None:
+            self._stale = False
+            self._sent = delivered(torch.from_numpy(self._by_row), self._sent, self._device)
+        return self._sent, None
 
     def rows(self, logits: torch.Tensor, _: object = None) -> Rows | None:
         """Return this step's rows that use the processor; None without rows."""
-        if not self._admitted:
+        if not self._ledger.held:
             return None
+        admitted = self._in_order()
         if self._located is None:
-            located = [[row for row, _ in self._admitted], [entry.slot for _, entry in self._admitted]]
+            located = [[row for row, _ in admitted], [entry.slot for _, entry in admitted]]
             self._located = sent(torch.from_numpy(np.array(located, dtype=np.int64)), self._device).unbind()
         (index, slots), history = self._located, None
         if self._history is not None:
             places, texts, waiting = self._texts(logits)
             if waiting:
-                keep = [number for number, (row, _) in enumerate(self._admitted) if row not in waiting]
+                keep = [number for number, (row, _) in enumerate(admitted) if row not in waiting]
                 if not keep:
                     return None
                 numbers = sent(torch.tensor(keep), self._device)
@@ -117,14 +123,20 @@ class V1Binding:
     def entries(self, rows: Rows) -> list[tuple[int, AdmittedRequest]]:
         """Return (row, admitted request) for ``rows``, in the same order. Host work, for request-level callables."""
         if self._located is not None and rows.index is self._located[0]:
-            return self._admitted
+            return self._in_order()
         chosen = set(rows.index.tolist())
-        return [item for item in self._admitted if item[0] in chosen]
+        return [item for item in self._in_order() if item[0] in chosen]
+
+    def _in_order(self) -> list[tuple[int, AdmittedRequest]]:
+        if self._admitted is None:
+            entries = self._ledger.entries
+            self._admitted = [(row, entry) for row, entry in enumerate(entries) if entry is not None]
+        return self._admitted
 
     def _texts(self, logits: torch.Tensor) -> tuple[torch.Tensor, SlotHistories, set[int]]:
         """Return what :meth:`V1History.texts` does; warn once if rows wait for tokens."""
         assert self._history is not None
-        texts = self._history.texts(self._admitted, logits.shape[0])
+        texts = self._history.texts(self._ledger.entries, logits.shape[0])
         if texts[2] and not self._warned:
             self._warned = True
             logger.warning(

@@ -24,27 +24,33 @@ class Ledger:
         slots: number of slots, at least the largest batch.
         release: called with a slot that became free.
         keys: requests without any of these in their ``extra_args`` do not use the processor; None: any request may.
+
+    Attributes:
+        entries: the admitted request of each row; None for other rows.
+        held: number of admitted requests.
     """
 
     def __init__(self, slots: int, release: Callable[[int], None], keys: frozenset[str] | None = None) -> None:
-        self.rows: dict[int, AdmittedRequest] = {}
+        self.entries: list[AdmittedRequest | None] = [None] * slots
+        self.held = 0
         self._keys = keys
         self._free = list(range(slots - 1, -1, -1))
         self._release = release
 
-    def update(self, update: BatchUpdate, admit: Admit) -> bool:
-        """Apply one batch update: removals, additions, then moves in order. Return True if a row changed."""
+    def update(self, update: BatchUpdate, admit: Admit) -> set[int]:
+        """Apply one batch update: removals, additions, then moves in order. Return the rows that changed."""
         # This loop runs in every step, for all new requests; most do not use the processor.
-        rows, keys = self.rows, self._keys
-        changed = False
-        if rows:
-            for row in rows.keys() & update.removed:
-                self._drop(row)
-                changed = True
+        entries, keys = self.entries, self._keys
+        changed: set[int] = set()
+        if self.held:
+            for row in update.removed:
+                if entries[row] is not None:
+                    self._drop(row)
+                    changed.add(row)
         for row, params, prompt_ids, output_ids in update.added:
-            if row in rows:  # an Add at an occupied row replaces its request without a Remove
+            if entries[row] is not None:  # an Add at an occupied row replaces its request without a Remove
                 self._drop(row)
-                changed = True
+                changed.add(row)
             if keys is not None:
                 args = params.extra_args
                 if not args or keys.isdisjoint(args):
@@ -52,24 +58,25 @@ class Ledger:
             slot = self._free[-1]
             if admit(slot, params, prompt_ids):
                 self._free.pop()
-                rows[row] = AdmittedRequest(slot, prompt_ids, output_ids)
-                changed = True
-        if rows:
+                self.held += 1
+                entries[row] = AdmittedRequest(slot, prompt_ids, output_ids)
+                changed.add(row)
+        if self.held:
             for source, destination, kind in update.moved:
-                if source not in rows and destination not in rows:
+                moving, displaced = entries[source], entries[destination]
+                if moving is None and displaced is None:
                     continue
-                changed = True
-                moving, displaced = rows.pop(source, None), rows.get(destination)
-                if displaced is not None:
-                    if kind is MoveDirectionality.SWAP:
-                        rows[source] = rows.pop(destination)
-                    else:
-                        self._drop(destination)
-                if moving is not None:
-                    rows[destination] = moving
+                changed |= {source, destination}
+                swapped = kind is MoveDirectionality.SWAP
+                if displaced is not None and not swapped:
+                    self._drop(destination)
+                entries[destination], entries[source] = moving, displaced if swapped else None
         return changed
 
     def _drop(self, row: int) -> None:
-        slot = self.rows.pop(row).slot
-        self._free.append(slot)
-        self._release(slot)
+        entry = self.entries[row]
+        assert entry is not None
+        self.entries[row] = None
+        self.held -= 1
+        self._free.append(entry.slot)
+        self._release(entry.slot)

@@ -231,3 +231,33 @@ def test_any_collection_of_ids_fills_a_list_and_a_set(given: Any) -> None:
     made.columns["listed"][1] = made.columns["among"][1] = given
     assert made.columns["listed"][rows(1)].tolist() == [[3, 5]]
     assert made.columns["among"][rows(1)].nonzero()[:, 1].tolist() == [3, 5]
+
+
+def test_the_mask_of_a_set_stays_until_another_set_needs_its_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = arena(chosen=lpkit.token_set())
+    chosen: Any = made.columns["chosen"]
+    written: list[int] = []
+    write = type(chosen._masks).write
+    monkeypatch.setattr(
+        type(chosen._masks), "write", lambda self, row, values: written.append(row) or write(self, row, values)
+    )
+    for ids in ([4], [], [4], [7], [4]):  # of one request after the other
+        made.reset(0)
+        chosen[0] = ids
+        made.flush()
+        assert chosen[rows(0)].nonzero()[:, 1].tolist() == ids
+    assert written == [1, 1, 1], "the second request with the set found its mask"
+
+
+def test_columns_have_another_layout_when_a_long_set_comes_or_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(token_set, "SHORT", 2)
+    made = arena(chosen=lpkit.token_set())
+    chosen: Any = made.columns["chosen"]
+    chosen[0] = [1]
+    layouts, lists = [], []
+    for ids in ([1, 2, 3], [1], [2]):
+        chosen[1] = ids
+        layouts.append(made.layout)
+        lists.append(chosen.short_lists is not None)
+    assert lists == [False, True, True]
+    assert layouts[0] != layouts[1] and layouts[1] == layouts[2]

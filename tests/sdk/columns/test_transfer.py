@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from lpkit.columns.transfer import sent
+from lpkit.columns.transfer import Outbox, delivered, sent
 
 
 class Values:
@@ -34,3 +34,24 @@ def test_only_a_gpu_needs_pinned_memory_and_nothing_waits(device: str, pinned: l
 def test_on_the_host_they_come_back_as_they_are() -> None:
     values = torch.arange(3)
     assert sent(values, torch.device("cpu")) is values
+
+
+@pytest.mark.parametrize("rows", [1, 4, 5])
+def test_an_outbox_sends_what_changes_seldom_only_when_it_is_given(rows: int) -> None:
+    box = Outbox(7, rows, torch.device("cpu"))
+    seldom = torch.arange(7).numpy().tobytes(), torch.arange(rows).add(50).numpy().tobytes()
+    for step, given in enumerate((seldom, None)):
+        first = torch.arange(rows).add(100 * step)
+        box.send(first.numpy().tobytes(), range(9, 9 + rows), given)
+        assert torch.equal(box.first, first) and box.second.tolist() == [*range(9, 9 + rows)]
+        assert box.by_slot.tolist() == [*range(7)] and box.by_row.tolist() == [*range(50, 50 + rows)]
+    starts = {part.data_ptr() - box.by_slot.data_ptr() for part in (box.by_row, box.first, box.second)}
+    assert {start % 16 for start in starts} == {0}, "kernels are compiled for addresses that 16 divides"
+
+
+def test_what_is_delivered_stays_where_it_is() -> None:
+    device = torch.device("meta")
+    there = delivered(torch.arange(3), None, device)
+    assert delivered(torch.arange(3), there, device) is there and there.device == device
+    values = torch.arange(3)
+    assert delivered(values, delivered(values, None, values.device), values.device) is values

@@ -63,7 +63,7 @@ def test_a_longer_phrase_moves_those_of_others_and_a_left_slot_is_empty() -> Non
     given = [[[5]], [[1, 2, 3, 4, 6]]]
     host.update(2, added=[(row, params(held_phrases=phrases), [1], []) for row, phrases in enumerate(given)])
     held = host.processor.phrases
-    slots = [host.processor._v1._ledger.rows[row].slot for row in range(2)]
+    slots = [host.processor._v1._ledger.entries[row].slot for row in range(2)]
 
     def of(slot: int) -> list[list[int]]:
         rows = SimpleNamespace(slots=torch.tensor([slot]), _gathered=None)

@@ -6,7 +6,6 @@ import logging
 
 import pytest
 import torch
-from lpkit.history import staged
 from lpkit.history.staged import PLACEHOLDER, AdmittedRequest, V1History
 from sdk_hosts import VOCAB, V1Host, bits, logits_of, new, params
 from sdk_plugins import Lengths, Spy, Weigh, weighed
@@ -27,15 +26,17 @@ class TestHistory:
         output = list(range(20))
         host.update(2, added=[new(0, params(weigh=True), output), new(1, params(weigh=True), [1])])
         counts: list[int] = []
-        sent = staged.sent
+        store = V1History._store
         monkeypatch.setattr(
-            staged, "sent", lambda values, device: counts.append(values.numel()) or sent(values, device)
+            V1History,
+            "_store",
+            lambda self: counts.append(sum(len(tokens) for *_, tokens in self._missing)) or store(self),
         )
         host.apply(logits_of(2))
         host.apply(logits_of(2))  # nothing new
         output.append(3)
         host.apply(logits_of(2))
-        assert counts == [2, 3 * (23 + 4)]  # slots and texts; the newest token is among a step's numbers
+        assert sum(counts) == 23 + 4  # texts; the newest token is among a step's numbers
 
     def test_long_histories_widen_in_powers_of_two_and_keep_what_was_staged(self) -> None:
         host = V1Host(Spy)
@@ -113,6 +114,7 @@ class TestBySlot:
         look = V1History._look
         monkeypatch.setattr(V1History, "_look", lambda *given: ways.append("s") or look(*given))
         own = [(0, AdmittedRequest(3, [7, 8], [1])), (2, AdmittedRequest(1, [5] * 60, [2, 3]))]
+        by_row, history.changed = dict(own), {0, 2}
         for step in steps:
             for _, entry in own:
                 output = entry.output_ids
@@ -125,7 +127,7 @@ class TestBySlot:
                 elif step not in ("stays", "other") and (step != "one stays" or entry.slot == 1):
                     output.append(PLACEHOLDER if step == "waits" else 4)
             count = len(ways)
-            slots, texts, waiting = history.texts(own, 3)
+            slots, texts, waiting = history.texts([by_row.get(row) for row in range(4)], 3)
             ways += "-" * (len(ways) == count)
             assert waiting == {row for row, entry in own if PLACEHOLDER in entry.output_ids}
             for row, entry in own:
