@@ -139,7 +139,8 @@ measure-gpu: $(VENV)/.installed ## on a machine with a GPU: run its tests, and m
 	$(BIN)/python benchmarks/kernels_on_gpu.py > build/gpu/kernels.md; failed=$$?; \
 		$(BIN)/python benchmarks/reference_set.py --device cuda --one-process --quick --batch $(GPU_BATCHES) --json build/gpu/bench.json > build/gpu/bench.md; \
 		$(BIN)/python benchmarks/several_plugins.py --device cuda > build/gpu/several.md; \
-		OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/gpu -m gpu -q -n $(GPU_WORKERS) $(PYTEST_OPTIONS) > build/gpu/tests.txt \
+		$(TOOL) host_cost.on_gpu --batch $(GPU_BATCHES) > build/gpu/steps.md || failed=$$?; \
+		OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/gpu -m gpu -v -n $(GPU_WORKERS) $(PYTEST_OPTIONS) > build/gpu/tests.txt \
 		|| failed=$$?; tail -n 1 build/gpu/tests.txt; exit $$failed
 
 host-cost: $(VLLM_VENV)/.installed ## print the host's part of a step of all plugins and of vLLM's own processors: no GPU, but a C compiler

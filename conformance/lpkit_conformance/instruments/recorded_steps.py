@@ -33,7 +33,7 @@ def recording() -> Iterator[None]:
     with (
         mock.patch("lpkit.portable.processor.fused", kernels_by_slot),
         mock.patch("lpkit.portable.admission.Arena", _ArenaApart),
-        mock.patch("lpkit.columns.token_set.sent", lambda values, _: values.clone()),
+        mock.patch("lpkit.columns.token_set.delivered", _delivered),
         mock.patch("lpkit.portable.on_v1.delivered", _delivered),
     ):
         yield

@@ -11,7 +11,7 @@ import torch
 from lpkit import kernels
 from lpkit.columns.column import Declaration, HasSlots, Memory, Scalar
 from lpkit.columns.ragged import RaggedColumn
-from lpkit.columns.transfer import delivered, sent
+from lpkit.columns.transfer import delivered
 
 SHORT = 256
 """Largest set that is also kept as a list."""
@@ -199,7 +199,7 @@ class _Masks:
     def __init__(self, size: int, device: torch.device) -> None:
         self.size = size
         self._host = torch.zeros(1, size, dtype=torch.uint8)
-        self.device = sent(self._host, device)
+        self.device = delivered(self._host, None, device)
         self._changed: set[int] = set()
 
     def make_room(self, number: int) -> bool:
@@ -208,7 +208,7 @@ class _Masks:
         if number < have:
             return False
         self._host = torch.cat((self._host, torch.zeros(have, self.size, dtype=torch.uint8)))
-        self.device = sent(self._host, self.device.device)
+        self.device = delivered(self._host, None, self.device.device)
         return True
 
     def write(self, number: int, mask: bytes) -> None:
