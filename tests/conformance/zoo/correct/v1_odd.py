@@ -5,10 +5,12 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import weakref
 from collections import OrderedDict, deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from multiprocessing.shared_memory import SharedMemory
 from pathlib import Path
 from typing import Any
 
@@ -377,3 +379,16 @@ class RefusesDrafts(Bias):
         if vllm_config.speculative_config:
             raise ValueError("speculative decoding is not supported")
         super().__init__(vllm_config, *rest)
+
+
+@sound("shared memory, for which Python starts a process that it ends itself")
+class SharesMemory(Bias):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.counter = SharedMemory(create=True, size=8)
+        weakref.finalize(self, _release, self.counter)
+
+
+def _release(memory: SharedMemory) -> None:
+    memory.close()
+    memory.unlink()
