@@ -31,8 +31,9 @@ Microseconds of a step on V1 and V2, by the number of requests: *hot* in steps w
 the last step; *warm* after what the engine does between two steps; *cold* after a sweep through 48 MiB; *changing* is
 *warm* where at least one request, and one of 64, leaves and another comes. Thousands of instructions, for plugins
 with a counterpart in vLLM. vLLM's own on V1 is without its operations on whole vocabularies, which a GPU computes, so
-that one operation is all that its allowed tokens take there; a GPU would launch it, too. *Hot* times and instructions repeat: single *warm* and *cold* times are up to twice what they are in other runs. `make host-cost` with
-the option `--page` writes this.
+that one operation is all that its allowed tokens take there; a GPU would launch it, too. *Hot* times and instructions
+repeat: single *warm* and *cold* times are up to twice what they are in other runs. `make host-cost` with the option
+`--page` writes this.
 
 "README: MinP" and "an edit of its own" (`logits[ids] = logits[ids] * factor`) call operations of torch only.
 """
