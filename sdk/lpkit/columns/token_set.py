@@ -189,7 +189,7 @@ class TokenSetColumn(RaggedColumn):
 
 
 class _Masks:
-    """Bit masks on the host, and their copies on the device; the first is empty. There is ever more room for them.
+    """Bit masks on the host, and their copies on the device. The first is empty; the room for others only grows.
 
     Attributes:
         size: bytes of a mask.

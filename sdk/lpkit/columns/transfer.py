@@ -60,7 +60,7 @@ class Outbox:
 
     def __init__(self, slots: int, rows: int, device: torch.device) -> None:
         cuda = device.type == "cuda"
-        # Each part begins at an even number: kernels are compiled for addresses that 16 bytes divide.
+        # Each part begins at a multiple of 16 bytes, for which the kernels are compiled.
         parts = tuple(number + number % 2 for number in (slots, rows, rows, rows))
         with torch.inference_mode(False):  # the engine may call inside and outside of this mode
             there = torch.zeros(sum(parts), dtype=torch.int64, device=device)

@@ -46,7 +46,7 @@ def test_an_outbox_sends_what_changes_seldom_only_when_it_is_given(rows: int) ->
         assert torch.equal(box.first, first) and box.second.tolist() == [*range(9, 9 + rows)]
         assert box.by_slot.tolist() == [*range(7)] and box.by_row.tolist() == [*range(50, 50 + rows)]
     starts = {part.data_ptr() - box.by_slot.data_ptr() for part in (box.by_row, box.first, box.second)}
-    assert {start % 16 for start in starts} == {0}, "kernels are compiled for addresses that 16 divides"
+    assert {start % 16 for start in starts} == {0}, "kernels are compiled for multiples of 16 bytes"
 
 
 def test_what_is_delivered_stays_where_it_is() -> None:
