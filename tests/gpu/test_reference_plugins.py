@@ -34,6 +34,12 @@ ROUNDED = {"lpkit-synthid": 1e-3}
 """Tolerance of results: if one token has nearly all probability, the rounding error of the others is large."""
 
 
+def assert_close(name: str, on_device: list[torch.Tensor], on_cpu: list[torch.Tensor]) -> None:
+    for found, expected in zip(on_device, on_cpu, strict=True):
+        assert torch.equal(found.isinf(), expected.isinf())
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=ROUNDED.get(name, 1e-5))
+
+
 @contextmanager
 def waiting_forbidden() -> Iterator[None]:
     """Error for every call that makes the host wait for the GPU."""
@@ -110,9 +116,7 @@ def test_a_late_device_gives_the_logits_of_the_cpu_without_any_waiting(name: str
     on_cpu = [step for subject in subjects(name, host, torch.device("cpu")) for step in processed(subject)]
     on_device = [step for subject in subjects(name, host, DEVICE, hurried) for step in processed(subject)]
     assert len(on_cpu) == len(on_device) > 40
-    for found, expected in zip(on_device, on_cpu, strict=True):
-        assert torch.equal(found.isinf(), expected.isinf())
-        torch.testing.assert_close(found, expected, rtol=1e-5, atol=ROUNDED.get(name, 1e-5))
+    assert_close(name, on_device, on_cpu)
 
 
 @contextmanager
@@ -133,9 +137,7 @@ def test_launches_follow_the_streams_order(name: str, host: str) -> None:
     with stream_of_its_own():
         on_device = [step for subject in subjects(name, host, DEVICE) for step in processed(subject)]
     assert len(on_cpu) == len(on_device) > 40
-    for found, expected in zip(on_device, on_cpu, strict=True):
-        assert torch.equal(found.isinf(), expected.isinf())
-        torch.testing.assert_close(found, expected, rtol=1e-5, atol=ROUNDED.get(name, 1e-5))
+    assert_close(name, on_device, on_cpu)
 
 
 def runs_ahead(name: str, device: torch.device) -> list[torch.Tensor]:
@@ -170,6 +172,4 @@ def runs_ahead(name: str, device: torch.device) -> list[torch.Tensor]:
 def test_a_host_that_runs_ahead_overwrites_nothing_that_the_device_still_reads(name: str) -> None:
     expected, found = runs_ahead(name, torch.device("cpu")), runs_ahead(name, DEVICE)
     assert len(found) >= 12
-    for one, other in zip(found, expected, strict=True):
-        assert torch.equal(one.isinf(), other.isinf())
-        torch.testing.assert_close(one, other, rtol=1e-5, atol=ROUNDED.get(name, 1e-5))
+    assert_close(name, found, expected)
