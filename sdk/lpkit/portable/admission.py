@@ -200,8 +200,6 @@ def check_ids(key: str, value: Any, vocab_size: int) -> None:
             raise ValueError(f"{key}: token id {value} is outside the vocabulary of {vocab_size}")
     elif isinstance(value, Mapping):
         check_ids(key, (*value.keys(), *value.values()), vocab_size)
-    elif type(value) in (list, tuple) and {*map(type, value)} == {int}:
-        check_ids(key, max(value), vocab_size)
     elif isinstance(value, Iterable) and not isinstance(value, str):
         for item in value:
             check_ids(key, item, vocab_size)
