@@ -67,7 +67,7 @@ def raising_kinds(subject: Subject) -> dict[str, tuple[str, PluginError]]:
     """Return in words the kinds of accepted requests for which the plugin raises, if it does not for others.
 
     A kind is a field that a server sets, ``extra_args`` if a client leaves out an argument, the text of a relative of
-    the case, or ``resumed``.
+    the case, which is its own words, or ``resumed``.
     """
     case = subject.setup.case
     plain = [case.params(), make_params({})] * 2

@@ -184,17 +184,18 @@ class Session:
             share = "some requests" if foreign else "requests"
             self.notes.append(f"{share} that do not use the plugin are left out, as it raises for them: see LP102")
         raising = {
-            kind: f"requests with {words} are left out, as the plugin raises for them: see LP104"
+            kind: words
             for host in self.hosts
             for subject in self.given(host)
             for kind, (words, _) in raising_kinds(subject).items()
         }
-        self.notes += [note for kind, note in raising.items() if not kind.startswith("{")]
-        if relatives := [kind for kind in raising if kind.startswith("{")]:
-            rest = f" and {len(relatives) - 1} more" if relatives[1:] else ""
-            self.notes.append(
-                f"requests with {relatives[0]}{rest} are left out, as the plugin raises for them: see LP104"
-            )
+        relatives = [kind for kind, words in raising.items() if kind == words]
+        left_out = [words for words in raising.values() if words not in relatives]
+        if relatives:
+            left_out.append(relatives[0] + (f" and {len(relatives) - 1} more" if relatives[1:] else ""))
+        self.notes += [
+            f"requests with {words} are left out, as the plugin raises for them: see LP104" for words in left_out
+        ]
         given = Requests(self.plan.cases, foreign, tuple(raising))
         subjects = {host: self._make(host, given) for host in self.hosts}
         cases = list(given.cases)
