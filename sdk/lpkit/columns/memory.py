@@ -64,17 +64,17 @@ class Arena:
         self._slots = slots + 1
         self._on_host = device.type == "cpu"
         self.columns = {name: item.bind(slots, self) for name, item in declared.items()}
-        # Wide items first: this keeps every view aligned without padding.
-        self._inside = sorted(self.columns.values(), key=lambda item: -item._dtype.itemsize)
-        self._forgetful = [item for item in self._inside if item.forgets]
-        self._flushed = [item for item in self._inside if type(item).flush is not Column.flush]
+        # This order keeps every view aligned without padding.
+        self._widest_first = sorted(self.columns.values(), key=lambda item: -item._dtype.itemsize)
+        self._forgetful = [item for item in self._widest_first if item.forgets]
+        self._flushed = [item for item in self._widest_first if type(item).flush is not Column.flush]
         self._roomy = 0
         self.lay_out()
         self._least = self._words
 
     @property
     def _needed(self) -> int:
-        return max(1, -(-sum(item._needed * item._dtype.itemsize for item in self._inside) // WORD))
+        return max(1, -(-sum(item._needed * item._dtype.itemsize for item in self._widest_first) // WORD))
 
     def lay_out(self) -> None:
         """Give each column the room that it needs; held values move along. The device follows at the next flush."""
@@ -83,7 +83,7 @@ class Arena:
         self._host = torch.zeros(self._slots, self._words, dtype=torch.int64)
         raw = self._host.numpy().view(np.uint8)
         self._starts, start = [], 0
-        for item in self._inside:
+        for item in self._widest_first:
             stop = start + item._needed * item._dtype.itemsize
             item._place(raw[:, start:stop].view(NUMPY_TYPES[item._dtype]))
             self._starts.append(start)
@@ -99,9 +99,9 @@ class Arena:
         """Make the columns read the memory's new layout."""
         self.layout += 1
         self._values = self._host if self._on_host else torch.empty_like(self._host, device=self.device)
-        types = {torch.int64, *(item._dtype for item in self._inside)}
+        types = {torch.int64, *(item._dtype for item in self._widest_first)}
         self._typed = {dtype: self._values.view(dtype) for dtype in types}
-        for item, start in zip(self._inside, self._starts, strict=True):
+        for item, start in zip(self._widest_first, self._starts, strict=True):
             item._find(self._typed[item._dtype], start // item._dtype.itemsize)
 
     def reset(self, slot: int) -> None:

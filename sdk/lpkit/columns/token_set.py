@@ -59,25 +59,27 @@ class TokenSetColumn(RaggedColumn):
         members = tuple(ids) if len(ids) <= SHORT else _mask(ids, self._masks.size)
         if self._sets.get(slot, ()) == members:
             return
-        self._forget(slot)
-        if isinstance(members, bytes):
-            self._count_long(1)
-        else:
-            super().__setitem__(slot, members)
-        if members:
-            self._sets[slot] = members
-            self._host[slot, 0] = self._number(members)
-            self._holders[members] = self._holders.get(members, 0) + 1
-        self._changed.append(slot)
+        self._let_go(slot)
+        super().__setitem__(slot, () if isinstance(members, bytes) else members)
+        self._host[slot, 0] = self._hold(slot, members) if members else 0
 
     def _forget(self, slot: int) -> None:
         super()._forget(slot)
+        self._let_go(slot)
+
+    def _hold(self, slot: int, members: Members) -> int:
+        """Note that a slot has this set; return the number of its mask."""
+        self._sets[slot] = members
+        self._holders[members] = self._holders.get(members, 0) + 1
+        self._count_long(members, 1)
+        return self._number(members)
+
+    def _let_go(self, slot: int) -> None:
+        """Note that a slot has its set no more."""
         members = self._sets.pop(slot, None)
         if members is None:
             return
-        self._host[slot] = self._host[-1]
-        if isinstance(members, bytes):
-            self._count_long(-1)
+        self._count_long(members, -1)
         self._holders[members] -= 1
         if not self._holders[members]:
             del self._holders[members]
@@ -100,7 +102,9 @@ class TokenSetColumn(RaggedColumn):
             self._arena.dirty = True
         return number
 
-    def _count_long(self, more: int) -> None:
+    def _count_long(self, members: Members, more: int) -> None:
+        if not isinstance(members, bytes):
+            return
         before, self._long = self._long, self._long + more
         if not (before and self._long):  # the lists of all slots come or go
             self._arena.layout += 1

@@ -11,17 +11,22 @@ from typing import Any
 import torch
 
 
+def pinned(values: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Return values of the host in fresh memory from which a GPU copies while the host goes on; for others, ``values``.
+
+    The memory is kept until the copy is done. So a step in flight never sees the next step's values.
+    """
+    return values.pin_memory() if device.type == "cuda" else values
+
+
 def sent(values: torch.Tensor, device: torch.device) -> torch.Tensor:
     """Copy to the device without blocking the host.
-
-    Pinned memory is fresh each time and kept until the copy is done. So a step in flight never sees the next step's
-    values.
 
     Args:
         values: on the host.
         device: the destination; for the CPU, ``values`` is returned.
     """
-    return (values.pin_memory() if device.type == "cuda" else values).to(device, non_blocking=True)
+    return pinned(values, device).to(device, non_blocking=True)
 
 
 def delivered(values: torch.Tensor, there: torch.Tensor | None, device: torch.device) -> torch.Tensor:
@@ -36,7 +41,7 @@ def delivered(values: torch.Tensor, there: torch.Tensor | None, device: torch.de
         with torch.inference_mode(False):  # the engine may call inside and outside of this mode
             return sent(values, device)
     if there is not values:
-        there.copy_(values.pin_memory() if device.type == "cuda" else values, non_blocking=True)
+        there.copy_(pinned(values, device), non_blocking=True)
     return there
 
 

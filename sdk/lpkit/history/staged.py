@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from lpkit.columns.transfer import Outbox
+from lpkit.columns.transfer import Outbox, pinned
 from lpkit.columns.widths import padded
 from lpkit.history.reading import SHORTEST
 from lpkit.kernels.recording import SlotHistories
@@ -153,9 +153,7 @@ class V1History:
         if not self._missing:
             return
         every = [token for *_, tokens in self._missing for token in tokens]
-        values = torch.frombuffer(array("q", every), dtype=torch.int64)
-        if self._device.type == "cuda":
-            values = values.pin_memory()
+        values = pinned(torch.frombuffer(array("q", every), dtype=torch.int64), self._device)
         begin = 0
         for slot, first, tokens in self._missing:
             count = len(tokens)
