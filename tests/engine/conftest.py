@@ -34,10 +34,10 @@ from unittest import mock
 
 import pytest
 from lpkit_conformance.discovery.installed import take_inventory
-from lpkit_conformance.discovery.releases import V2_PROCESSORS_SINCE, Release, is_before, parse_release
 from lpkit_conformance.engine.process import EngineProcess
 from lpkit_conformance.engine.tiny import RUNNER_MODULES, EngineSettings
 from lpkit_conformance.processes import supervise
+from lpkit_conformance.vllm_api.releases import V2_PROCESSORS_SINCE, Release, is_before, parse_release
 from lpkit_conformance.vllm_api.runners import V1, V2, Runner
 
 HERE = Path(__file__).parent

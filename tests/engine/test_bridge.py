@@ -19,9 +19,9 @@ from lpkit_cli.scaffold.naming import names_for
 from lpkit_cli.scaffold.wrapping import context
 from lpkit_conformance.checks.engine.asks import Answer, Ask
 from lpkit_conformance.discovery import bridgeable
-from lpkit_conformance.discovery.releases import Release
 from lpkit_conformance.engine.process import EngineProcess
 from lpkit_conformance.engine.tiny import EngineSettings
+from lpkit_conformance.vllm_api.releases import Release
 from rules import STAIRS, chosen, make_ask
 from unusual_engines import crowded, drafting
 

@@ -8,8 +8,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from lpkit_conformance.discovery.releases import Release, parse_release
 from lpkit_conformance.vllm_api.facts import VLLM
+from lpkit_conformance.vllm_api.releases import Release, parse_release
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "conformance" / "tools"))
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from lpkit_conformance.checks.engine.asks import Ask
-from lpkit_conformance.discovery.releases import SWITCH
+from lpkit_conformance.discovery.runner_choice import SWITCH
 from lpkit_conformance.doctor.examine import Diagnosis, Settings, examine
 from lpkit_conformance.doctor.serving import _READ, read_command
 from lpkit_conformance.engine import model

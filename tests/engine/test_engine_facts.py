@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from engine_probes import Both, V2Neighbour, V2Probe
 from lpkit_conformance.checks.engine.asks import Ask
-from lpkit_conformance.discovery.releases import Release, is_before, parse_release
 from lpkit_conformance.engine.process import EngineProcess, RemoteError
 from lpkit_conformance.engine.tiny import EngineSettings, import_vllm
+from lpkit_conformance.vllm_api.releases import Release, is_before, parse_release
 
 pytestmark = pytest.mark.engine
 

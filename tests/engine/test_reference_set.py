@@ -21,9 +21,9 @@ from lpkit.sampling_params import SamplingParams
 from lpkit_cli.scaffold.baking import bake
 from lpkit_cli.scaffold.naming import names_for
 from lpkit_conformance.checks.engine.asks import Answer, Ask
-from lpkit_conformance.discovery.releases import Release
 from lpkit_conformance.engine.process import EngineProcess
 from lpkit_conformance.settings import project
+from lpkit_conformance.vllm_api.releases import Release
 from rules import STAIRS, VOCAB, chosen, make_ask
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from unusual_engines import crowded, drafting, needs_v2_drafts

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 from lpkit_conformance.checks.engine.asks import Ask
-from lpkit_conformance.discovery.releases import Release, is_before
 from lpkit_conformance.engine.process import EngineProcess
 from lpkit_conformance.engine.tiny import EngineSettings
+from lpkit_conformance.vllm_api.releases import Release, is_before
 from unusual_engines import SPECULATIVE, needs_v2_drafts
 
 pytestmark = pytest.mark.engine

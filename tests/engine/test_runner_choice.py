@@ -8,9 +8,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from lpkit_conformance.discovery.releases import SWITCH, Demands, Release, is_before
+from lpkit_conformance.discovery.runner_choice import SWITCH, Demands
 from lpkit_conformance.doctor.serving import read_command
 from lpkit_conformance.vllm_api.facts import VLLM
+from lpkit_conformance.vllm_api.releases import Release, is_before
 
 pytestmark = pytest.mark.engine
 

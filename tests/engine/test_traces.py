@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from lpkit_conformance import traces
-from lpkit_conformance.discovery.releases import Release, is_before
 from lpkit_conformance.engine.checking import check_target
 from lpkit_conformance.results import CheckResult, TargetResult
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.plan import Plan
+from lpkit_conformance.vllm_api.releases import Release, is_before
 from unusual_engines import needs_v2_drafts
 
 pytestmark = pytest.mark.engine

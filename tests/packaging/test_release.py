@@ -9,7 +9,7 @@ from pathlib import Path
 
 import lpkit
 import pytest
-from lpkit_conformance.discovery import releases
+from lpkit_conformance.vllm_api import releases
 from lpkit_conformance.vllm_api.facts import VLLM, in_short
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -9,9 +9,9 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from lpkit_conformance.discovery.releases import Release
 from lpkit_conformance.results import Blocked, CheckResult, Failed, NeverActive, Skipped
 from lpkit_conformance.settings.hosts import HOSTS
+from lpkit_conformance.vllm_api.releases import Release
 
 if TYPE_CHECKING:
     from lpkit_conformance.subject.subject import Subject

@@ -10,11 +10,11 @@ from lpkit.loading import installed
 
 from lpkit_conformance.checks.base import Check
 from lpkit_conformance.checks.lazily import Subject, torch
-from lpkit_conformance.discovery.releases import V2_PROCESSORS_SINCE
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.results import Failed, Skipped
 from lpkit_conformance.settings.hosts import HOSTS
 from lpkit_conformance.vllm_api.facts import in_short
+from lpkit_conformance.vllm_api.releases import V2_PROCESSORS_SINCE
 from lpkit_conformance.vllm_api.runners import V2
 
 BASES = tuple(dict.fromkeys(row.base for row in HOSTS.values()))

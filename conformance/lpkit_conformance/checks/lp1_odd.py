@@ -30,12 +30,12 @@ from lpkit_conformance.checks.lazily import (
     verify,
 )
 from lpkit_conformance.checks.lp1_parameters import serve
-from lpkit_conformance.discovery.releases import NO_PROMPT_IDS_SINCE, VALIDATED_SINCE, is_before
 from lpkit_conformance.explanation import advice, exceptions
 from lpkit_conformance.instruments import author_lines
 from lpkit_conformance.programs.generate import Arrive, Step, program
 from lpkit_conformance.results import Failed, Finding, NeverActive, Skipped
 from lpkit_conformance.settings.cases import Case
+from lpkit_conformance.vllm_api.releases import NO_PROMPT_IDS_SINCE, VALIDATED_SINCE, is_before
 from lpkit_conformance.vllm_api.runners import V1
 
 

@@ -22,7 +22,6 @@ from lpkit_conformance.checks.lazily import (
     torch,
     writes,
 )
-from lpkit_conformance.discovery.releases import VALIDATED_SINCE
 from lpkit_conformance.errors import StandinError
 from lpkit_conformance.explanation import advice, exceptions
 from lpkit_conformance.programs.generate import Arrive, Step
@@ -30,6 +29,7 @@ from lpkit_conformance.results import Blocked, Failed, Finding, Skipped
 from lpkit_conformance.settings.cases import make_params
 from lpkit_conformance.settings.derived import derived_cases
 from lpkit_conformance.settings.hosts import hosts_of
+from lpkit_conformance.vllm_api.releases import VALIDATED_SINCE
 
 
 def lone_request(subject: Subject, params: SamplingParams, variant: int | None = 0) -> Host:

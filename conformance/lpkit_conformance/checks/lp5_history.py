@@ -27,12 +27,12 @@ from lpkit_conformance.checks.lazily import (
     v1,
 )
 from lpkit_conformance.checks.lp1_odd import invalid
-from lpkit_conformance.discovery.releases import ASYNC_SINCE, NO_PROMPT_IDS_SINCE, is_before
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Preempt, Program, Resume, Step, program
 from lpkit_conformance.results import Failed, Skipped
 from lpkit_conformance.settings.hosts import RUNNER_HOSTS
 from lpkit_conformance.subject import worlds
+from lpkit_conformance.vllm_api.releases import ASYNC_SINCE, NO_PROMPT_IDS_SINCE, is_before
 from lpkit_conformance.vllm_api.runners import V1
 
 

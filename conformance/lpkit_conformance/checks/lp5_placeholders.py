@@ -26,11 +26,11 @@ from lpkit_conformance.checks.lazily import (
     v1,
     v1_async,
 )
-from lpkit_conformance.discovery.releases import ASYNC_SINCE
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.instruments.author_lines import following, only_looks, parsed, value_of
 from lpkit_conformance.programs.generate import Arrive, Finish, Program, Step, program
 from lpkit_conformance.results import Failed, Finding, NeverActive
+from lpkit_conformance.vllm_api.releases import ASYNC_SINCE
 from lpkit_conformance.vllm_api.runners import V1
 
 

@@ -18,7 +18,8 @@ from lpkit_conformance.discovery.interfaces import Deducer, Deduction
 from lpkit_conformance.discovery.metadata import Distribution, EntryPoint, field, is_editable, text_of, unique
 from lpkit_conformance.discovery.module_finder import Sources
 from lpkit_conformance.discovery.output_usage import Reads, reads
-from lpkit_conformance.discovery.releases import choose, is_cpu_build, parse_release, triton_lack
+from lpkit_conformance.discovery.runner_choice import choose, is_cpu_build, triton_lack
+from lpkit_conformance.vllm_api.releases import parse_release
 from lpkit_conformance.vllm_api.runners import V1, V2, Runner
 
 SCHEMA: Final = "lpkit.list/1"

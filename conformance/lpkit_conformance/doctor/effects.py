@@ -6,15 +6,16 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Literal, TypeAlias
 
-from lpkit_conformance.discovery import releases
+from lpkit_conformance.discovery import runner_choice
 from lpkit_conformance.discovery.installed import DiscoveredPlugin
-from lpkit_conformance.discovery.releases import is_before
 from lpkit_conformance.doctor.features import front_end, own_sampler, replayed, suffix, verification
 from lpkit_conformance.doctor.issue import Issue
 from lpkit_conformance.doctor.rules import rules
 from lpkit_conformance.doctor.serving import environment_of
 from lpkit_conformance.doctor.situation import Situation
+from lpkit_conformance.vllm_api import releases
 from lpkit_conformance.vllm_api.facts import in_full, in_short
+from lpkit_conformance.vllm_api.releases import is_before
 from lpkit_conformance.vllm_api.runners import V1, V2, Runner
 
 Effect: TypeAlias = Literal["starts", "blocks", "inactive", "unknown"]
@@ -98,8 +99,8 @@ def _engine(situation: Situation) -> Iterator[Issue]:
 
 
 def _refusal_remedy(situation: Situation) -> str:
-    if releases.SWITCH in environment_of(situation.serving):
-        return f"Unset {releases.SWITCH}"
+    if runner_choice.SWITCH in environment_of(situation.serving):
+        return f"Unset {runner_choice.SWITCH}"
     if situation.serving.pooling:
         return "Do not pass processors"
     features = " and ".join(_only_on_v2(situation)) or situation.choice.reason
@@ -116,7 +117,7 @@ def _loading_remedy(situation: Situation) -> str:
     if situation.serving.pooling:
         return f"Leave out {situation.serving.pooling}, if requests shall use processors"
     if situation.runner == V2:
-        return f"Unset {releases.SWITCH}"
+        return f"Unset {runner_choice.SWITCH}"
     old = is_before(situation.release, releases.PLUGINS_SINCE)
     return f"Use vLLM {in_full(releases.OLDEST_SUPPORTED)} or newer" if old else "Serve on another kind of device"
 
@@ -177,7 +178,7 @@ def _unblock(plugin: DiscoveredPlugin, situation: Situation, passed: bool) -> st
         ways.append(f"wrap it for both runners: lpkit new my-proc --wrap {plugin.target}")
         ways.append(_PORTABLE)
         if not situation.choice.forced and not _only_on_v2(situation):
-            ways.append(f"run vLLM with {releases.SWITCH}=0")
+            ways.append(f"run vLLM with {runner_choice.SWITCH}=0")
     elif plugin.interface == V2:
         ways.append(_PORTABLE)
     else:

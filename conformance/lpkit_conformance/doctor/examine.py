@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lpkit_conformance.discovery import releases
+from lpkit_conformance.discovery import runner_choice
 from lpkit_conformance.discovery.installed import DiscoveredPlugin, Inventory, judge_target, take_inventory
 from lpkit_conformance.discovery.interfaces import Deducer
 from lpkit_conformance.discovery.module_finder import Sources
-from lpkit_conformance.discovery.releases import Choice
+from lpkit_conformance.discovery.runner_choice import Choice
 from lpkit_conformance.doctor import project
 from lpkit_conformance.doctor.effects import Effect, effect, judge
 from lpkit_conformance.doctor.issue import SCHEMA, Issue
@@ -20,6 +20,7 @@ from lpkit_conformance.doctor.serving import Serving, environment_of, read_comma
 from lpkit_conformance.doctor.situation import Situation
 from lpkit_conformance.doctor.squatted import squatted
 from lpkit_conformance.doctor.versions import Versions, read_versions
+from lpkit_conformance.vllm_api import releases
 from lpkit_conformance.vllm_api.facts import in_short
 from lpkit_conformance.vllm_api.runners import V1
 
@@ -163,12 +164,12 @@ def _situation(
         label = f"vLLM {settings.release}"
     elif engine is not None:
         release = releases.parse_release(engine.version)
-        cpu = releases.is_cpu_build(engine.distribution, engine.version)
-        lack = releases.triton_lack(cpu, sources)
+        cpu = runner_choice.is_cpu_build(engine.distribution, engine.version)
+        lack = runner_choice.triton_lack(cpu, sources)
         label = f"vLLM {engine.version}"
-        if releases.is_tpu_build(engine.distribution, engine.version):
+        if runner_choice.is_tpu_build(engine.distribution, engine.version):
             choice = Choice(V1, "it is built for TPUs, where vLLM loads no processors", loads=False)
-    choice = choice or releases.choose(release, lack, environment_of(serving), serving.demands(release))
+    choice = choice or runner_choice.choose(release, lack, environment_of(serving), serving.demands(release))
     if serving.pooling:
         refusal = "vLLM refuses processors that are passed to a pooling model" if passed else choice.refusal
         choice = replace(choice, reason=f"{serving.pooling}: it samples no tokens", refusal=refusal, loads=False)

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lpkit_conformance.discovery import releases
-from lpkit_conformance.discovery.releases import Demands, Release
+from lpkit_conformance.discovery import runner_choice
+from lpkit_conformance.discovery.runner_choice import Demands
 from lpkit_conformance.errors import UsageError
 from lpkit_conformance.vllm_api.facts import VLLM
+from lpkit_conformance.vllm_api.releases import Release
 
 _JSON = (
     *("speculative-config", "watermark-config", "attention-config", "kv-transfer-config", "compilation-config"),
@@ -135,7 +136,7 @@ class Serving:
 
     def _overlapping(self) -> Iterator[str]:
         """Dual batch overlap: V2 has it only if the switch is set, and not with every other option."""
-        if releases.SWITCH not in environment_of(self):
+        if runner_choice.SWITCH not in environment_of(self):
             yield "dual batch overlap"
             return
         if self.on("enable-lora"):

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lpkit_conformance.discovery import releases
 from lpkit_conformance.discovery.installed import DiscoveredPlugin
-from lpkit_conformance.discovery.releases import Choice, Release, is_before
+from lpkit_conformance.discovery.runner_choice import Choice
 from lpkit_conformance.doctor.serving import Serving
+from lpkit_conformance.vllm_api import releases
+from lpkit_conformance.vllm_api.releases import Release, is_before
 from lpkit_conformance.vllm_api.runners import V1, Runner
 
 

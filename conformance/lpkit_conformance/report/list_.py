@@ -6,11 +6,11 @@ import sys
 from typing import IO, Literal
 
 from lpkit_conformance.discovery.installed import DiscoveredPlugin, Inventory
-from lpkit_conformance.discovery.releases import V2_PROCESSORS_SINCE
 from lpkit_conformance.report import terminal
 from lpkit_conformance.report.terminal import one_line
 from lpkit_conformance.settings.hosts import RUNNER_HOSTS, in_words
 from lpkit_conformance.vllm_api.facts import in_short
+from lpkit_conformance.vllm_api.releases import V2_PROCESSORS_SINCE
 
 COLUMNS = ("NAME", "TARGET", "DISTRIBUTION", "INTERFACE", "DEFAULT VLLM STARTS")
 INTERFACES = {"v1": "V1", "v2": "V2", "both": "V1 + V2", "unknown": "unknown"}

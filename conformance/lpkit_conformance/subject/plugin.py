@@ -11,10 +11,10 @@ from typing import Any
 from lpkit.loading import interfaces_of
 from lpkit.sampling_params import SamplingParams
 
-from lpkit_conformance.discovery.releases import VALIDATED_SINCE, Release, is_before
 from lpkit_conformance.instruments.module_state import ModuleState
 from lpkit_conformance.instruments.process_settings import same_random_numbers
 from lpkit_conformance.subject.calls import PluginError, calling
+from lpkit_conformance.vllm_api.releases import VALIDATED_SINCE, Release, is_before
 
 
 @dataclass(frozen=True)

@@ -57,13 +57,13 @@ def _load(parent: Parent, job: dict[str, Any], judged_with: str) -> Session | No
     import torch
     from lpkit.loading import LoadError, resolve_target
 
-    from lpkit_conformance.discovery.releases import V2_PROCESSORS_SINCE, is_before
     from lpkit_conformance.errors import CaseError
     from lpkit_conformance.expectation.rank_process import as_second_rank
     from lpkit_conformance.settings.plan import Plan
     from lpkit_conformance.suite.in_process import Session
     from lpkit_conformance.suite.load_failures import load_failure
     from lpkit_conformance.vllm_api.facts import in_full
+    from lpkit_conformance.vllm_api.releases import V2_PROCESSORS_SINCE, is_before
     from lpkit_conformance.vllm_api.runners import V1
     from lpkit_conformance.vllm_api.stub import lend_buffers
 

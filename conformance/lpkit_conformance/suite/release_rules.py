@@ -9,7 +9,9 @@ from typing import Final
 from lpkit._nearest import did_you_mean
 
 from lpkit_conformance.checks.catalogue import all_checks
-from lpkit_conformance.discovery.releases import (
+from lpkit_conformance.errors import UsageError
+from lpkit_conformance.vllm_api.facts import VLLM, in_full
+from lpkit_conformance.vllm_api.releases import (
     ASYNC_SINCE,
     NO_PROMPT_IDS_SINCE,
     OLDEST_SUPPORTED,
@@ -19,8 +21,6 @@ from lpkit_conformance.discovery.releases import (
     is_before,
     parse_release,
 )
-from lpkit_conformance.errors import UsageError
-from lpkit_conformance.vllm_api.facts import VLLM, in_full
 from lpkit_conformance.vllm_api.runners import V1, V2
 
 _FACTS: Final[Mapping[Release, str]] = {

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from doctor_place import Place
-from lpkit_conformance.discovery.releases import SWITCH
+from lpkit_conformance.discovery.runner_choice import SWITCH
 from lpkit_conformance.doctor import versions
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from doctor_place import COUNTER, DIM, KEPT, ONLY_V1, ONLY_V2, PORTABLE, READER, SDK, Place, codes, said, the
-from lpkit_conformance.discovery.releases import SWITCH
+from lpkit_conformance.discovery.runner_choice import SWITCH
 from lpkit_conformance.doctor import versions
 from lpkit_conformance.doctor.squatted import squatted
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from doctor_place import ONLY_V1, PORTABLE, Place, codes, said, the
-from lpkit_conformance.discovery.releases import SWITCH
+from lpkit_conformance.discovery.runner_choice import SWITCH
 from lpkit_conformance.doctor.serving import _MODULES, read_command
 from lpkit_conformance.errors import UsageError
 

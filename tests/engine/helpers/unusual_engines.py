@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lpkit_conformance.discovery.releases import Release, is_before
 from lpkit_conformance.engine import model
 from lpkit_conformance.engine.tiny import EngineSettings
+from lpkit_conformance.vllm_api.releases import Release, is_before
 
 SPECULATIVE: dict[str, Any] = {
     "method": "ngram",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from lpkit_conformance.discovery.releases import SWITCH, choose, parse_release
+from lpkit_conformance.discovery.runner_choice import SWITCH, choose
+from lpkit_conformance.vllm_api.releases import parse_release
 
 
 @pytest.mark.parametrize(
