@@ -97,11 +97,12 @@ def judging_here(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], conte
     A child takes seconds, and tests/conformance/suite is about the child.
     """
     from lpkit.loading import LoadError, resolve_target
-    from lpkit_conformance import failures, run
+    from lpkit_conformance import run
     from lpkit_conformance.bench import run as bench
     from lpkit_conformance.checks.catalogue import inactive
     from lpkit_conformance.processes.child import resolve
     from lpkit_conformance.results import TargetResult
+    from lpkit_conformance.run import failures
     from lpkit_conformance.show import run as show
     from lpkit_conformance.suite import ahead
     from lpkit_conformance.suite.in_process import Session

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from command import SUSPECTS, write_suspect
 from lpkit_cli.app import app
-from lpkit_conformance import failures
 from lpkit_conformance.report.script import script
 from lpkit_conformance.results import CheckResult, Finding, Report, TargetResult
+from lpkit_conformance.run import failures
 from lpkit_conformance.testing import compute_check
 from typer.testing import CliRunner
 

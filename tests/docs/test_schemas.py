@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lpkit_conformance import failures
 from lpkit_conformance.results import SCHEMA, CheckResult, Finding, Report, TargetResult
+from lpkit_conformance.run import failures
 from lpkit_conformance.settings import project
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -16,11 +16,12 @@ from typing import Any
 
 import pytest
 from lpkit.rules.policy import VARIABLE
-from lpkit_conformance import failures, traces
+from lpkit_conformance import traces
 from lpkit_conformance.checks.engine.asks import Ask
 from lpkit_conformance.engine import model
 from lpkit_conformance.engine.process import EngineProcess, RemoteError
 from lpkit_conformance.engine.tiny import EngineSettings
+from lpkit_conformance.run import failures
 from lpkit_conformance.vllm_api.runners import V1, Runner
 from lpkit_conformance.watch import QUARANTINE, SWITCH
 from lpkit_conformance.watch.run_directory import RUN, read_numbers

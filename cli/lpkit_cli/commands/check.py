@@ -239,7 +239,7 @@ def _again_and_again(once: Callable[[Child], int], targets: list[str], context: 
 
 def _save(report: Report, folder: Path | None) -> Report:
     """Save failures; the default folder may be read-only."""
-    from lpkit_conformance import failures
+    from lpkit_conformance.run import failures
 
     try:
         return failures.save(report, folder or failures.FOLDER)

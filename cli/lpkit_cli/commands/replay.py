@@ -47,9 +47,9 @@ def replay(
     from lpkit.interfaces import lookup
 
     lookup.do_without()  # as in lpkit check
-    from lpkit_conformance import failures
     from lpkit_conformance.report import replay as report
     from lpkit_conformance.report.terminal import show
+    from lpkit_conformance.run import failures
 
     failure = failures.load(file, case or ())
     on_engine = engine is EngineChoice.vllm

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lpkit_conformance.checks.lp9_engine import LP902
-from lpkit_conformance.failures import Failure, Outcome
 from lpkit_conformance.report.terminal import one_line
 from lpkit_conformance.report.text import check_lines, headline
 from lpkit_conformance.results import TargetResult
+from lpkit_conformance.run.failures import Failure, Outcome
 from lpkit_conformance.traces.patterns import RECORDED
 
 

@@ -13,10 +13,10 @@ from typing import Any
 
 from lpkit import __version__
 
-from lpkit_conformance.failures import Failure
 from lpkit_conformance.programs.generate import Op, Program
 from lpkit_conformance.report.text import finding_lines, rule_of
 from lpkit_conformance.results import CheckResult
+from lpkit_conformance.run.failures import Failure
 
 WIDTH = 110
 SCRIPT = '''"""{words}

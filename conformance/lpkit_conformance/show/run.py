@@ -137,7 +137,7 @@ def show_failure(file: Path, cases: Sequence[str], limit: float) -> Show:
     Raises:
         UsageError, FailureFileError, ProjectError, CaseError, TraceError: it cannot be replayed, or does not fail.
     """
-    from lpkit_conformance import failures
+    from lpkit_conformance.run import failures
 
     failure = failures.load(file, cases)
     result = failures.rerun(failure, limit)

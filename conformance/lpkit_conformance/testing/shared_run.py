@@ -173,8 +173,8 @@ class BoundCheck:
         """Raise the finding, or skip the test if another test has raised it."""
         import pytest
 
-        from lpkit_conformance.failures import save_check
         from lpkit_conformance.report.text import check_lines
+        from lpkit_conformance.run.failures import save_check
 
         __tracebackhide__ = True
         met = result.finding.root if result.finding else None

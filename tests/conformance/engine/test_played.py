@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 from lpkit_cli.app import app
-from lpkit_conformance import failures
 from lpkit_conformance.checks.engine.asks import Workload
 from lpkit_conformance.engine import checking
 from lpkit_conformance.engine.played import left_to_the_engine, workload
@@ -28,6 +27,7 @@ from lpkit_conformance.programs.generate import (
     program,
 )
 from lpkit_conformance.results import CheckResult, Finding, TargetResult
+from lpkit_conformance.run import failures
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.subject.subject import Subject

@@ -12,12 +12,12 @@ import torch
 import zoo
 from lpkit_conformance.bench.child import BenchPlan
 from lpkit_conformance.explanation.advice import cause
-from lpkit_conformance.failures import from_json, to_text
 from lpkit_conformance.hosts.beams import BeamsHost
 from lpkit_conformance.hosts.export import ExportProgramHost
 from lpkit_conformance.hosts.steady import SteadyBatch
 from lpkit_conformance.programs.generate import Arrive, Finish, Step
 from lpkit_conformance.report.script import script
+from lpkit_conformance.run.failures import from_json, to_text
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.subject.plugin import Plugin

@@ -244,7 +244,8 @@ def test_an_exception_that_was_reported_before_the_process_was_lost_is_not_repor
 def test_the_process_that_only_watches_loads_no_torch(tmp_path) -> None:
     program = (
         "import sys\n"
-        "from lpkit_conformance import failures, run\n"
+        "from lpkit_conformance import run\n"
+        "from lpkit_conformance.run import failures\n"
         "from lpkit_conformance.suite import supervisor\n"
         f"plan = run.plan_for(run.Options(cases=({PLAN.cases[0].text!r},), select=('LP202',)))\n"
         f"result = supervisor.check_target({str(SUSPECTS / 'bias.py')!r} + ':Good', plan, [])\n"

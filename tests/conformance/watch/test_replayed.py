@@ -9,16 +9,17 @@ from typing import Any
 import pytest
 from lpkit.runtime import Request, Scheduler, V1AsyncEngine, V1Engine, V2Engine
 from lpkit.sampling_params import SamplingParams
-from lpkit_conformance import failures, run, traces
+from lpkit_conformance import run, traces
 from lpkit_conformance.errors import TraceError, UsageError
 from lpkit_conformance.results import CheckResult
+from lpkit_conformance.run import failures
 from lpkit_conformance.vllm_api.runners import Runner
 from lpkit_conformance.watch.install import watch
 from lpkit_conformance.watch.settings import WatchSettings
 
 PROBES = Path(__file__).parents[2] / "engine" / "probes" / "watch_probes.py"
 GOLDEN = Path(__file__).parents[2] / "contracts" / "golden" / "failures"
-SHIPPED = Path(run.__file__).parent / "traces" / "v1_churn.jsonl"
+SHIPPED = Path(traces.__file__).with_name("v1_churn.jsonl")
 RUNNERS = pytest.mark.parametrize("runner", ["v1", "v2"])
 
 pytestmark = pytest.mark.usefixtures("in_process")

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import zoo
 from lpkit.loading import resolve_target
-from lpkit_conformance import failures
 from lpkit_conformance.errors import FailureFileError
 from lpkit_conformance.programs.as_json import KINDS, op_from_json, op_to_json, program_from_json, program_to_json
 from lpkit_conformance.programs.generate import (
@@ -27,12 +26,13 @@ from lpkit_conformance.programs.generate import (
 )
 from lpkit_conformance.report.replay import lines
 from lpkit_conformance.results import CheckResult, Finding, Report, TargetResult
+from lpkit_conformance.run import failures
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.suite.in_process import Session
 from lpkit_conformance.testing import compute_check
 
-SUSPECTS = Path(__file__).parent / "suspects"
+SUSPECTS = Path(__file__).parents[1] / "suspects"
 TARGET = f"{SUSPECTS / 'bias.py'}:ForgetsToReplace"
 GOOD = f"{SUSPECTS / 'bias.py'}:Good"
 CASE = Case.parse({"extra_args": {"bias": 2.5}})

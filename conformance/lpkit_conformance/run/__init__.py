@@ -1,4 +1,4 @@
-"""A whole run: which targets, with which settings, and what the project expected to fail."""
+"""A whole run: which targets, with which settings, what the project expected to fail; and failures that run again."""
 
 from __future__ import annotations
 
