@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +25,7 @@ from lpkit_conformance.checks.lazily import (
 )
 from lpkit_conformance.errors import StandinError
 from lpkit_conformance.explanation import advice, exceptions
-from lpkit_conformance.programs.generate import Arrive, Step
+from lpkit_conformance.programs.generate import Arrive, Op, Preempt, Resume, Step
 from lpkit_conformance.results import Blocked, Failed, Finding, Skipped
 from lpkit_conformance.settings.cases import make_params
 from lpkit_conformance.settings.derived import derived_cases
@@ -40,17 +41,24 @@ def lone_request(subject: Subject, params: SamplingParams, variant: int | None =
     return host
 
 
-def serve(subject: Subject, params: SamplingParams, variant: int | None = 0) -> list[calls.Observation]:
-    """Serve a lone request for a few steps; return its logits."""
-    return list(lone_request(subject, params, variant).run((Step(3),)))
+LIFE: tuple[Op, ...] = (Step(3),)
+RESUMED: tuple[Op, ...] = (*LIFE, Preempt("a"), Resume("a"), Step())
+
+
+def serve(
+    subject: Subject, params: SamplingParams, variant: int | None = 0, life: Sequence[Op] = LIFE
+) -> list[calls.Observation]:
+    """Serve a lone request, ``a``, for a few steps; return its logits."""
+    return list(lone_request(subject, params, variant).run(life))
 
 
 def changing(subject: Subject, params: SamplingParams, variant: int | None) -> str:
-    """Return ``file:line`` of the author's line that changes the parameters of a request; empty if it is unknown."""
+    """Return ``file:line`` of the author's line that changes the parameters of a request that also resumes.
+
+    Empty if it is unknown.
+    """
     host = lone_request(subject, params, variant)
-    wrote = writes.follow(
-        subject.plugin.cls, lambda: host, lambda: params.extra_args, lambda _: [*host.run((Step(3),))]
-    )
+    wrote = writes.follow(subject.plugin.cls, lambda: host, lambda: params.extra_args, lambda _: [*host.run(RESUMED)])
     return str(wrote.last or "")
 
 
@@ -275,7 +283,12 @@ class LP105(Check):
                     continue  # LP102 judges that
                 raise Skipped("validate_params refuses the case")
             serve(subject, params, variant)
-            if (repr(params), dict(params.extra_args or {})) != before:
+            changed = (repr(params), dict(params.extra_args or {})) != before
+            if not changed and variant is not None:
+                with contextlib.suppress(calls.PluginError):  # LP211 judges that
+                    serve(subject, params, variant, RESUMED)
+                changed = (repr(params), dict(params.extra_args or {})) != before
+            if changed:
                 raise self._changed({}, before[1], params, changing(subject, admitted, variant))
         for served in odd_arguments.odd_served(subject):
             if served.changed is not None:

@@ -60,7 +60,8 @@ def fix_for_exception(ops: Sequence[Op], held: set[Hazard], meant: Hazard | None
     arrivals = [op for op in ops if isinstance(op, Arrive)]
     if all(op.variant is None for op in arrivals):
         return fix("stranger", "entry")
-    if len(arrivals) == 1 and sum(op.count for op in ops if isinstance(op, Step)) == 1 and held == {"alone"}:
+    first = sum(op.count for op in ops if isinstance(op, Step)) == 1
+    if len(arrivals) == 1 and held == {"alone"} and (first or odd):
         return fix("first" if method == "apply" and not odd else "admitted", "entry")
     return fix_for(held, meant, ("raised",))
 

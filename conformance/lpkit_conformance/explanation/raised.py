@@ -6,6 +6,7 @@ import ast
 import contextlib
 import functools
 import linecache
+import re
 import reprlib
 import sys
 import traceback
@@ -145,7 +146,7 @@ class Raised:
         for name, at, held, index in self.looked_up():
             if isinstance(index, slice):
                 continue
-            if isinstance(held, dict) and index not in held:
+            if isinstance(held, dict) and index not in held and self.kind == "KeyError":
                 return f"`{name}` has no entry {index!r}"
             if isinstance(held, list | tuple) and not -len(held) <= index < len(held):
                 which = "the index" if at == str(index) else f"`{at}`"
@@ -158,7 +159,9 @@ class Raised:
         read = {ast.unparse(node): _plain(node, self.frame) for node in names}
         if "NoneType" in self.text and "None" in read.values():
             read = {name: value for name, value in read.items() if value == "None"}
-        return " and ".join([f"`{name}` is {value}" for name, value in read.items() if value][:MOST_VALUES])
+        named = {name: value for name, value in read.items() if value and _named(value, self.text)}
+        read = named or {name: value for name, value in read.items() if value}
+        return " and ".join([f"`{name}` is {value}" for name, value in read.items()][:MOST_VALUES])
 
     def _divisors(self) -> list[ast.AST]:
         """Return what the line divides by, unless it is known to be another number than 0."""
@@ -194,6 +197,16 @@ def holds(value: Any, number: int) -> bool:
     value = value.tolist() if hasattr(value, "tolist") and "float" not in str(value.dtype) else value
     parts = value if isinstance(value, list | tuple | set) else ()
     return (type(value) is int and value == number) or any(holds(part, number) for part in parts)
+
+
+def _named(value: str, message: str) -> bool:
+    """Return True if a message names the type of a written value, or ends with the value."""
+    with contextlib.suppress(ValueError):  # shortened
+        return (
+            message.endswith(f": {value}")
+            or re.search(rf"'{type(ast.literal_eval(value)).__name__}'", message) is not None
+        )
+    return False
 
 
 def _parts(value: Any) -> Iterable[Any]:

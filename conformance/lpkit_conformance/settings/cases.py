@@ -237,16 +237,30 @@ def neighbours(case: Case, accepts: Callable[[SamplingParams], bool], vocab_size
     for key, value in extra.items():
         if isinstance(value, dict) and len(value) > 1:
             changes += [{key: {**value, inner: shifted[key][inner]}} for inner in value]
+        if isinstance(value, list) and any(isinstance(item, list) and len(item) > 1 for item in value):
+            changes.append({key: [item[::-1] if isinstance(item, list) else item for item in value]})
         if isinstance(value, list) and value:
             changes += [{key: value[::-1]}, {key: [*value, shifted[key][0]]}]
         if isinstance(value, list) and len(value) > 1:
-            if all(type(item) is int for item in value):  # with the same sum
+            if all(type(item) is int for item in value):  # with the same sum, and with the same digits
                 changes.append({key: [value[0] + 1, *value[1:-1], value[-1] - 1]})
+                changes.append({key: _same_digits(value, vocab_size)})
             if len(value) > 2:
                 changes.append({key: [value[0], *shifted[key][1:-1], value[-1]]})
                 changes.append({key: [*value[:-1], shifted[key][-1]]})
     close = _changed(extra, lambda item, _: _scaled(item, CLOSE) if isinstance(item, float) else item)
     return _with_arguments(case, [close, *({**extra, **change} for change in changes[:MOST_NEIGHBOURS])], accepts)
+
+
+def _same_digits(ids: Sequence[int], vocab_size: int) -> list[int]:
+    """Return other ids with the same digits in a row: a key made by joining them is the same."""
+    digits = "".join(map(str, ids[:2]))
+    for cut in range(len(digits), 0, -1):
+        parts = [part for part in (digits[:cut], digits[cut:]) if part]
+        others = [*map(int, parts), *ids[2:]]
+        if others != list(ids) and [*map(str, others[: len(parts)])] == parts and max(others) < vocab_size:
+            return others
+    return [*ids]
 
 
 def distinct(

@@ -23,6 +23,20 @@ class SortsTheClientsList(Listed):
         return self.read(params)
 
 
+@defect(
+    "LP105",
+    "shortens the client's own list when the request resumes",
+    line="del ids[",
+    cause="removes something from the request's own arguments",
+)
+class ShortensTheClientsList(Listed):
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        ids = (params.extra_args or {}).get("lower")
+        if ids:
+            del ids[: len(outputs)]
+        return self.read(params)
+
+
 @defect("LP105", "fills its default into the extra_args of every request")
 class FillsDefaults(Bias):
     @classmethod

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from lpkit.v1 import BatchUpdate, process_dict_updates
 
-from zoo.arguments import tokens
+from zoo.arguments import VOCAB, tokens
 from zoo.correct.v1 import SWAP, V1Base
 from zoo.correct.v1_history import History
 from zoo.registry import defect, sound
@@ -105,6 +105,38 @@ class ByEnds(Ranked):
 class ByBeginning(Ranked):
     def key(self, ids: list[int]) -> Any:
         return len(ids), *ids[:2]
+
+
+@defect("LP201", "lists with the same digits share their weights")
+class ByDigits(Ranked):
+    def key(self, ids: list[int]) -> Any:
+        return "".join(map(str, ids))
+
+
+class RankedPairs(Ranked):
+    """Raises the ids of lists in a list, the first of each most; the sound version."""
+
+    CASE = {"extra_args": {"ranked": [[5, 9], [11, 4]]}}
+
+    @classmethod
+    def read(cls, params: Any) -> Any:
+        lists = (params.extra_args or {}).get("ranked")
+        return None if lists is None else [item for pair in lists for item in cls.pair(pair)]
+
+    @staticmethod
+    def pair(given: Any) -> list[int]:
+        if not isinstance(given, list) or not all(type(item) is int and 0 <= item < VOCAB for item in given):
+            raise ValueError("ranked must be lists of token ids")
+        return given
+
+
+sound("keeps what it makes of lists in a list, in their order")(RankedPairs)
+
+
+@defect("LP201", "lists that hold the same ids in another order share their weights")
+class ByPairsOfIds(RankedPairs):
+    def key(self, ids: list[int]) -> Any:
+        return tuple(frozenset(ids[at : at + 2]) for at in range(0, len(ids), 2))
 
 
 @defect(
