@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from types import FrameType, FunctionType, ModuleType
 from typing import Any, Literal, get_args
 
-import numpy as np
 import torch
 from lpkit.runtime import Request
 
@@ -73,7 +72,6 @@ class Culprit:
         holder: the request that it belongs to; empty if no other request's value is the same.
         common: True if it is one value for all requests.
         table: True if it is a list or an array for all requests.
-        tensor: True if it is a tensor or an array, or a part of one that is a view.
         unwritten: True if it is an entry that is as the constructor left it.
         keyed: True if it is looked up by a key that is not the request's own row or slot, as in a cache.
         how: key of the cause, if it is not the value that is wrong: an earlier step left it (``kept``), an exception
@@ -94,7 +92,6 @@ class Culprit:
     others: tuple[str, ...] = ()
     table: bool = False
     unwritten: bool = False
-    tensor: bool = False
     keyed: bool = False
 
     @property
@@ -287,11 +284,8 @@ class Scene:
             arrays = wrong if isinstance(wrong, tuple) else [wrong]
             table = common and any(size_of(part) for part in arrays if not isinstance(part, tuple))
             texts = short_texts(wrong, right)
-            tensor = isinstance(wrong, torch.Tensor) or (isinstance(wrong, np.ndarray) and wrong.ndim > 0)
             unwritten = ENTRY in name and not holder and self._is_first(host, path, wrong)
-            culprits.append(
-                Culprit(shown, *texts, holder, common, self.how, table=table, unwritten=unwritten, tensor=tensor)
-            )
+            culprits.append(Culprit(shown, *texts, holder, common, self.how, table=table, unwritten=unwritten))
 
         self._row_right(look)
         until = self.point if isinstance(self.point, Line) else None

@@ -245,7 +245,7 @@ class SpreadOfAll(DenseMinP):
 
 
 @defect(
-    "LP201", "rows keep one list, filled again for each", advice="one-object", cause="`self.both`, so each of them sees"
+    "LP201", "rows keep one list, filled again for each", state="self.both", cause="the line uses `self.both` itself"
 )
 class OneList(Bias):
     def __init__(self, *args: Any) -> None:
