@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from lpkit_conformance.expectation.compare import Mismatch, compare, unequal
@@ -280,11 +281,16 @@ def _repaired(
             return True
         return False
 
-    repair = find_repair(run, right, finding.location, finding.vague, proven)
+    repair = find_repair(run, right, finding.location, finding.vague, proven, finding.state)
     if repair is None:
         return finding
-    why, edit = (text(repair.kind, "repair").format(old=repair.old, new=repair.new) for text in (cause, fix))
+    words = {"old": repair.old, "new": repair.new, "name": finding.state.partition("[")[0]}
+    file, _, number = repair.line.rpartition(":")
+    words["line"] = number if finding.location.startswith(f"{file}:") else f"{number} of {Path(file).name}"
+    why, edit = (text(repair.kind, "repair").format(**words) for text in (cause, fix))
     evidence = finding.cause
+    if not repair.old:  # what is missing has no line of its own
+        return replace(finding, cause=f"{why}; {evidence}", fix=edit, vague=False)
     if repair.line == finding.location:
         edit = "; ".join(filter(None, (finding.fix, edit)))
     else:  # the fix is for another line, and so is all of the cause but the state at fault
