@@ -63,7 +63,7 @@ def blamed(case: Reproduction, passes: Callable[[Reproduction], bool]) -> tuple[
     finding, readers = case.finding, readers_of(case.subject)
     proven, made = (experiment.cause, experiment.fix) if experiment else ("", "")
     made = proven if made is None else made
-    says_as_much = made == "single" and key == "common"  # the fix for one value says as much
+    says_as_much = made == "single" and key in ("common", "scratch")  # the fix for one value says as much
     if proven and not says_as_much and not (proof.apart and proof.apart.kind == "padded"):
         causes = (*causes, advice.cause(proof.sign or proven))
     if experiment and experiment.alone:
@@ -139,6 +139,8 @@ def _of_state(case: Reproduction, culprit: Culprit, proof: _Proof) -> _Named:
     changed = case.hazards & (CHANGES | RETURNS | {"idle", "alone"})
     single = culprit.common and (culprit.holder or (experiment and experiment.fix == "single"))
     single = single or (culprit.common and not culprit.table and not changed and not culprit.how)
+    if culprit.how == "pinned":
+        return _Named(line, culprit.name, tuple(causes), "scratch")
     first = culprit.how == "carried" or (single and experiment and experiment.cause == "first")
     stays = case.style == "raw" and "replace" in case.hazards and not culprit.keyed
     key = ("replace" if stays else "cache") if first else "common" if single else ""

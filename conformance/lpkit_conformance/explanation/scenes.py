@@ -55,7 +55,7 @@ NEUTRAL = (0, 1)
 """Numbers with which a sum or a product is the other number itself."""
 
 Path = tuple[str, ...]
-How = Literal["", "kept", "raised", "carried"]
+How = Literal["", "kept", "raised", "carried", "pinned"]
 
 Point = Literal["reports", "calls", "edits"]
 """Beginnings of the author's functions: of those that the engine or lpkit calls to report a change of the batch, of all
@@ -75,7 +75,8 @@ class Culprit:
         unwritten: True if it is an entry that is as the constructor left it.
         keyed: True if it is looked up by a key that is not the request's own row or slot, as in a cache.
         how: key of the cause, if it is not the value that is wrong: an earlier step left it (``kept``), an exception
-            goes with it (``raised``), or it goes from one request to another (``carried``).
+            goes with it (``raised``), it goes from one request to another (``carried``), or from one row to the next
+            in ``apply``, where it has to be held at the right value (``pinned``).
         line: ``file:line`` of its definition, its key, the last write, or a branch that did not write; else empty.
         reported: the first line that names it in the last call before ``apply`` that does.
         others: further state that has to be right, too.
@@ -240,7 +241,9 @@ class Scene:
             self._innermost = here.home
             parts = {} if here.home is MISSING else {**here.places, **rights.places}
             names = [name for name in parts if name not in self.tables]
-            unlike[:] = [name for name in names if not same(here.get(name), rights.get(name))]
+            earlier = unlike if self.how == "pinned" else ()
+            differing = [name for name in names if name in earlier or not same(here.get(name), rights.get(name))]
+            unlike[:] = differing
             # Of what is equal, a container may be shared, and change in the call itself.
             unlike[:] = unlike or [name for name in names if path and isinstance(here.get(name), list | dict | set)]
 
@@ -270,6 +273,8 @@ class Scene:
         culprits, entries = list[Culprit](), list[int]()
 
         def look(host: Host) -> None:
+            if culprits and self.how == "pinned":  # before the first line
+                return
             wrong = self._parts(host.driver.processor, outer).get(name)
             right = self._own(host, outer).get(name)
             kept = vars(host.driver.processor).get(name.removeprefix("self."), MISSING)
@@ -278,7 +283,7 @@ class Scene:
             fields = not isinstance(wrong, dict) or all(self._is_field(f"[{key!r}]") for key in wrong)
             common = mine and ENTRY not in name and fields
             shown = name.replace(ENTRY, f"[{self._place(host.driver.processor)}]")
-            holder = self._holder(host, path, wrong, right)
+            holder = "" if self.how == "pinned" else self._holder(host, path, wrong, right)
             if self.how == "raised" and isinstance(wrong, dict) and isinstance(right, dict):
                 entries.extend(key for key in wrong if key not in right and isinstance(key, int))
             arrays = wrong if isinstance(wrong, tuple) else [wrong]
@@ -289,8 +294,9 @@ class Scene:
 
         self._row_right(look)
         until = self.point if isinstance(self.point, Line) else None
+        within = self.point == "edits" or self.how == "pinned"
         writes = Writes(
-            self.subject.plugin.cls, name, entries[-1] if entries else self._position, until, self.point == "edits"
+            self.subject.plugin.cls, name, entries[-1] if entries else self._position, until, within
         )
 
         def around(host: Host, method: str, args: tuple[Any, ...]) -> contextlib.AbstractContextManager[None]:
@@ -366,6 +372,7 @@ class Scene:
                 change(host)
             begins = isinstance(self.point, str)
             follows = (self.point == "edits") == (method == "apply") if begins else self.point is not None
+            follows |= self.how == "pinned" and method == "apply" and host.step == self.mismatch.step
             with around(host, method, args) if around else following(note) if follows else contextlib.nullcontext():
                 yield
 
@@ -383,6 +390,8 @@ class Scene:
         return False
 
     def _is_point(self, frame: FrameType, event: str) -> bool:
+        if self.how == "pinned":
+            return event == "line"
         if isinstance(self.point, str):
             return event == "call" and (self.point != "reports" or author_calling(frame) is None)
         return event == "line" and Line(frame.f_code, frame.f_lineno) == self.point
@@ -424,9 +433,12 @@ class Scene:
         """Return the parts of an instance with the request's own values; ``occupant``: another request in its place."""
         if self.point is not None:
             return self._captured[tuple(path)].copied()
+        if self.how == "pinned" and tuple(path) in self._captured:
+            return self._captured[tuple(path)].copied()
         with self.subject.as_imported():
             instance = self.own_instance(self, host, occupant)  # kept: its finalizers may close what is copied
-            return self._parts(instance, path, host.driver.processor).copied()
+            self._captured[tuple(path)] = self._parts(instance, path, host.driver.processor).copied()
+            return self._captured[tuple(path)]
 
     def _parts(self, processor: Any, path: Sequence[str], failing: Any = None) -> State:
         """Return parts of an instance; what is empty in it is divided as in the ``failing`` one."""
