@@ -107,16 +107,23 @@ class Culprit:
 
     def cause(self, request: str) -> str:
         """Return what is wrong, with the proof; ``request``: the one whose row is wrong."""
-        held = f"{self.holder}'s" if self.holder else "not its own"
-        value = f"{self.value}, {held}" if self.value else held
+        single = not self.others  # whose values are short enough
         key = "missing" if self.value == ABSENT else "left" if self.right == ABSENT else "held"
+        value = self.value if single else ""
+        if self.holder:
+            key, value = "left by" if key == "left" else "held by", f", {value}" if value else ""
+        else:
+            value = f"{value}, not its own" if value else "there" if key == "left" else "not its own"
+            key = key if single else "together"
         key = "shared" if self.value and self.value == self.right else key
-        both = "both" if self.holder else "together"
-        key = "raised" if self.how == "raised" else both if self.others else self.how or key
-        value = held if key == "both" else value if self.value or key != "left" else "there"
-        instead = f", {self.right}," if self.right else ""
-        texts = {"name": "` and `".join((self.name, *self.others)), "value": value, "own": instead, "request": request}
-        return advice.cause(key, "culprit").format(**texts)
+        texts = {
+            "name": "` and `".join((self.name, *self.others)),
+            "value": value,
+            "own": f", {self.right}," if self.right and single else "",
+            "request": request,
+            "holder": self.holder,
+        }
+        return advice.cause(self.how or key, "culprit").format(**texts)
 
 
 @dataclass
@@ -295,9 +302,7 @@ class Scene:
         self._row_right(look)
         until = self.point if isinstance(self.point, Line) else None
         within = self.point == "edits" or self.how == "pinned"
-        writes = Writes(
-            self.subject.plugin.cls, name, entries[-1] if entries else self._position, until, within
-        )
+        writes = Writes(self.subject.plugin.cls, name, entries[-1] if entries else self._position, until, within)
 
         def around(host: Host, method: str, args: tuple[Any, ...]) -> contextlib.AbstractContextManager[None]:
             def value() -> Any:
