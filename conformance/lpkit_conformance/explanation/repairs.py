@@ -7,7 +7,7 @@ import contextlib
 import copy
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import CodeType, FrameType, FunctionType
@@ -69,7 +69,7 @@ COPIES = ("copy", "clone", "tolist")
 
 TESTED = ast.Name | ast.Attribute | ast.Subscript
 
-Missing = Literal["removed", "added", "slot", "moved", "exchanged"]
+Missing = Literal["removed", "added", "moved", "exchanged"]
 Kind = Literal["edit", "copied", "falsy", "shifted", "ended", "always", "without"] | Missing
 
 INSERTED: tuple[tuple[Missing, str], ...] = (
@@ -86,6 +86,10 @@ INSERTED: tuple[tuple[Missing, str], ...] = (
     ("exchanged", "for a, b, _ in {given}.moved: self.{name}[[a, b]] = self.{name}[[b, a]]"),
 )
 """Bookkeeping of a dict, a list or an array by row that may be missing where the batch of V1 changes."""
+
+
+MOVES: tuple[Missing, ...] = ("moved", "exchanged")
+FORGETS: tuple[Missing, ...] = ("removed", "added")
 
 
 @dataclass(frozen=True)
@@ -128,7 +132,7 @@ class Repair:
     """An edit that makes failing programs right.
 
     Attributes:
-        line: ``file:line``; for a statement that comes, that of the loop or the method which it belongs to.
+        line: ``file:line``; for a statement that comes, that of the loop that it stands before or behind.
         old, new: texts of what is edited; ``new`` is empty if the statement goes, and ``old`` if it comes.
         kind: key of its texts in ``advice.toml``.
     """
@@ -146,6 +150,7 @@ def find_repair(
     vague: bool = False,
     proven: bool = False,
     state: str = "",
+    missing: Sequence[str] = (),
 ) -> Repair | None:
     """Return an edit that mends failing programs: one of the blamed line, or else one that no other line has.
 
@@ -158,6 +163,7 @@ def find_repair(
         vague: True if there is no evidence for the blamed line.
         proven: True if an experiment blames it: then no other line is edited.
         state: name of the state at fault.
+        missing: kinds of statements that it may lack.
     """
     ran: dict[str, dict[int, None]] = {}
     falsy: dict[tuple[str, int], set[str]] = {}
@@ -199,7 +205,7 @@ def find_repair(
     entry = None if proven else re.match(r"self\.([\w.]+)\[", state)
     for file, tree in trees.items() if entry else ():
         for edit in _insertions(tree, ran[file], entry[1] if entry else ""):
-            if mends(file, edit):
+            if edit.kind in missing and mends(file, edit):
                 return Repair(f"{file}:{edit.line}", "", edit.new, edit.kind)
     return None
 
@@ -377,12 +383,6 @@ def _of_statements(owner: ast.AST, field: str, loop: bool, lines: dict[int, None
 
 def _insertions(tree: ast.Module, lines: dict[int, None], name: str) -> Iterator[Edit]:
     """Yield the statements that the bookkeeping of ``self.name`` may lack where the batch changes."""
-    for function in ast.walk(tree):
-        if not isinstance(function, ast.FunctionDef) or function.name != "add_request":
-            continue
-        if function.body[0].lineno in lines:
-            text = f"self.{name}.pop({function.args.args[1].arg}, None)"
-            yield _inserted("slot", text, function, "body", 0, 0)
     loops: list[tuple[str, ast.AST, str, int]] = []
     for owner, field, _ in _bodies(tree, loop=False):
         for at, part in enumerate(getattr(owner, field)):
@@ -390,7 +390,7 @@ def _insertions(tree: ast.Module, lines: dict[int, None], name: str) -> Iterator
             if of and part.lineno in lines:
                 loops.append((of[1], owner, field, at))
     for kind, text in INSERTED:
-        behind = kind in ("moved", "exchanged")
+        behind = kind in MOVES
         for given, owner, field, at in reversed(loops) if behind else loops:
             yield _inserted(kind, text.format(name=name, given=given), owner, field, at, behind)
 
