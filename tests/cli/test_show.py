@@ -126,7 +126,7 @@ def test_a_saved_failure_is_shown_with_the_tokens_of_the_row_that_differs_until_
     saved = ".lpkit/failures/suspect.py_Plugin-LP202-v1.json"
     assert saved in run("check", "suspect.py:Plugin", "--select", "LP202", "--case", case).stdout
     done = run("show", "--trace", saved, "--json", "data.json")
-    assert done.exit_code == 0 and "`self.biases[0]` is still 2.5" in done.stdout
+    assert done.exit_code == 0 and "`self.biases[0]`, 2.5, which is still there" in done.stdout
     check = json.loads((tmp_path / "data.json").read_text())["check"]
     assert (check["code"], check["finding"]["steps"][-1]["stages"][-1]["moved"] > 0) == ("LP202", True)
     assert "right before: a finishes; c arrives" in (tmp_path / "lpkit-show.html").read_text()

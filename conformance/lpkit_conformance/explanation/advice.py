@@ -32,8 +32,6 @@ SIGNS: Final[Groups] = {
     "filled": {"filled": r"(?<![\"\w])(pad_sequence|zip_longest)\("},
     "size": {"size-max": r"\bmax_num"},
     "first-slots": {"first-slots": r"\.all\[: *[\w.(]"},
-    "used": {"used": r"\bif\b.*\.used\b"},
-    "swap": {"views": r"(\S+)\[(.+?)\], \1\[(.+?)\] = \1\[\3\], \1\[\2\]"},
     "LP105": {"popped": r"\.pop(item)?\(|\bdel\b"},
     "LP303": {
         "consumes": r"\.pop(left|item)?\(|\bnext\(",

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.explanation.culprit import scenes_alone
 from lpkit_conformance.explanation.experiments import EXPERIMENTS, RETURNS, Experiment
-from lpkit_conformance.explanation.findings import declaration, made_anew, readers_of
+from lpkit_conformance.explanation.findings import readers_of
 from lpkit_conformance.explanation.following import with_history
 from lpkit_conformance.explanation.hazards import CHANGES
 from lpkit_conformance.explanation.instances import in_its_place
@@ -18,7 +18,7 @@ from lpkit_conformance.explanation.missed_rows import OF_ALL
 from lpkit_conformance.explanation.reproduction import Reproduction, played
 from lpkit_conformance.explanation.row_values import Apart
 from lpkit_conformance.explanation.scenes import Culprit, Scene
-from lpkit_conformance.explanation.writes import is_test, kept_view, key_at
+from lpkit_conformance.explanation.writes import is_test, key_at
 from lpkit_conformance.instruments.trails import set_by
 from lpkit_conformance.programs.generate import Arrive
 from lpkit_conformance.results import Finding
@@ -63,14 +63,13 @@ def blamed(case: Reproduction, passes: Callable[[Reproduction], bool]) -> tuple[
     finding, readers = case.finding, readers_of(case.subject)
     proven, made = (experiment.cause, experiment.fix) if experiment else ("", "")
     made = proven if made is None else made
-    of_several = made in ("single", "company")
-    says_as_much = of_several and key == "common"  # the fix for one value says as much
+    says_as_much = made == "single" and key in ("common", "scratch")  # the fix for one value says as much
     if proven and not says_as_much and not (proof.apart and proof.apart.kind == "padded"):
         causes = (*causes, advice.cause(proof.sign or proven))
     if experiment and experiment.alone:
         summary = f"request {case.request} does not follow its output: it got other logits once it had resumed"
         finding = replace(finding, summary=summary, expected=finding.got, got=finding.expected)
-    if made and not (of_several and culprit and culprit.common):
+    if made and not (made == "single" and culprit and culprit.common):
         key = proof.sign or made
     text = advice.text_at(line or case.line).strip()
     if culprit and "replace" in case.hazards and text in ("return", "return None", "return False"):
@@ -81,7 +80,7 @@ def blamed(case: Reproduction, passes: Callable[[Reproduction], bool]) -> tuple[
     finding = replace(finding, location=line or case.line, cause=cause, fix=fix, state=state, vague=vague)
     finding = _neutral(case, finding) if cause == advice.cause("stray") else _worded(finding, case)
     is_proven = bool(experiment and (proven or experiment.rules))
-    return with_history(finding, *case.at, proven=is_proven, explained=key == "views"), is_proven
+    return with_history(finding, *case.at, proven=is_proven), is_proven
 
 
 def _is_own_list(case: Reproduction, name: str) -> bool:
@@ -100,8 +99,6 @@ def _proof(case: Reproduction, passes: Callable[[Reproduction], bool]) -> _Proof
         return _Proof(None, "", "", "", culprit, apart)
     cause, sign = experiment.cause, ""
     line, state = experiment.blames(case)
-    if cause == "used":
-        line = declaration(case.subject.plugin.cls, state.removeprefix("self.")) or line  # where the default stands
     if experiment.rules and cause and line:
         culprit, apart = None if state else culprit, None
     if cause in advice.SIGNS:
@@ -131,7 +128,7 @@ def _named(case: Reproduction, proof: _Proof) -> _Named:
 
 def _of_state(case: Reproduction, culprit: Culprit, proof: _Proof) -> _Named:
     """Return line, causes and fix for the state at fault."""
-    experiment, causes, cls = proof.experiment, list[str](), case.subject.plugin.cls
+    experiment, causes = proof.experiment, list[str]()
     line = (proof.line if experiment and experiment.rules else "") or culprit.line or proof.line
     alone = experiment is not None and experiment.alone
     only = sum(isinstance(op, Arrive) for op in case.ops) == 1
@@ -142,6 +139,8 @@ def _of_state(case: Reproduction, culprit: Culprit, proof: _Proof) -> _Named:
     changed = case.hazards & (CHANGES | RETURNS | {"idle", "alone"})
     single = culprit.common and (culprit.holder or (experiment and experiment.fix == "single"))
     single = single or (culprit.common and not culprit.table and not changed and not culprit.how)
+    if culprit.how == "pinned":
+        return _Named(line, culprit.name, tuple(causes), "scratch")
     first = culprit.how == "carried" or (single and experiment and experiment.cause == "first")
     stays = case.style == "raw" and "replace" in case.hazards and not culprit.keyed
     key = ("replace" if stays else "cache") if first else "common" if single else ""
@@ -150,12 +149,7 @@ def _of_state(case: Reproduction, culprit: Culprit, proof: _Proof) -> _Named:
     if culprit.unwritten and not changed:
         key = "unwritten"
         causes.append(advice.cause(key))
-    derived = culprit.table or is_test(advice.text_at(line))
-    if derived and case.hazards & CHANGES and case.style == "raw" and made_anew(cls, culprit.name):
-        key = "derived"
-    if culprit.tensor and "swap" in case.hazards and (swaps := kept_view(line) or advice.signed("swap", line)):
-        key, line = "views", swaps
-    if key in ("common", "views"):
+    if key == "common":
         causes.append(advice.cause(key))
     return _Named(line, culprit.name, tuple(causes), key)
 
@@ -177,7 +171,6 @@ def _worded(finding: Finding, case: Reproduction) -> Finding:
         "request": case.request,
         "call": case.apart.mixes if case.apart else "",
         "what": "` and `".join(case.unequal),
-        "object": case.shared,
         "key": f", `{key}`," if key else "",
         "line": str(case.changed_inside.number) if case.changed_inside else "",
         "other": case.displaced.request if case.displaced else "",

@@ -10,7 +10,7 @@ from typing import Any
 
 import lpkit
 import torch
-from lpkit.runtime import Request, V2Slots
+from lpkit.runtime import Request
 from lpkit.runtime.engine.v1_async import PLACEHOLDER
 from lpkit.v1 import BatchUpdate
 from lpkit.v2 import LogitsContext
@@ -212,13 +212,25 @@ def with_longer_texts(make_host: MakeHost) -> MakeHost:
 def blank_slots(make_host: MakeHost) -> MakeHost:
     """Return the same host of V2, on which ``add_request`` finds no token ids of an earlier request."""
 
-    def blank(slots: V2Slots, slot: int, request: Request) -> Callable[[], None]:
-        ids = slots.all_token_ids.gpu
-        left = ids[slot].clone()
-        ids[slot] = 0
-        return partial(setitem, ids, slot, left)
+    def change(host: V2Host) -> None:
+        slots = host.driver.slots
+        add, flush = slots.add, slots.flush
+        reversals: list[Callable[[], None]] = []
 
-    return _until_flushed(make_host, blank)
+        def add_blank(request: Request) -> int:
+            slot, ids = add(request), slots.all_token_ids.gpu
+            reversals.append(partial(setitem, ids, slot, ids[slot].clone()))
+            ids[slot] = 0
+            return slot
+
+        def flush_all() -> None:
+            while reversals:
+                reversals.pop()()
+            flush()
+
+        slots.add, slots.flush = add_blank, flush_all  # type: ignore[method-assign]
+
+    return changed(make_host, change)
 
 
 def filled_outside(make_host: MakeHost, token: int | None) -> MakeHost:
@@ -231,41 +243,6 @@ def filled_outside(make_host: MakeHost, token: int | None) -> MakeHost:
             ids[slot, : last + 1] = left[slot, : last + 1]
 
     return _while_applying(make_host, "all_token_ids", fill)
-
-
-def hiding_outputs(make_host: MakeHost) -> MakeHost:
-    """Return the same host of V2, on which ``add_request`` finds the length of the prompt in ``prefill_len.np``."""
-
-    def hide(slots: V2Slots, slot: int, request: Request) -> Callable[[], None]:
-        lengths = slots.prefill_len.np
-        length = int(lengths[slot])
-        lengths[slot] = request.prompt_len
-        return partial(setitem, lengths, slot, length)
-
-    return _until_flushed(make_host, hide)
-
-
-def _until_flushed(make_host: MakeHost, change: Callable[[V2Slots, int, Request], Callable[[], None]]) -> MakeHost:
-    """Return the same host of V2, with a slot changed until all is flushed; ``change`` returns its reversal."""
-
-    def change_slots(host: V2Host) -> None:
-        slots = host.driver.slots
-        add, flush = slots.add, slots.flush
-        reversals: list[Callable[[], None]] = []
-
-        def add_changed(request: Request) -> int:
-            slot = add(request)
-            reversals.append(change(slots, slot, request))
-            return slot
-
-        def flush_all() -> None:
-            while reversals:
-                reversals.pop()()
-            flush()
-
-        slots.add, slots.flush = add_changed, flush_all  # type: ignore[method-assign]
-
-    return changed(make_host, change_slots)
 
 
 # -- of the operations -------------------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ def find_culprit(
         if culprit := scene.search():
             return scene.source_of(culprit)
     several = sum(isinstance(op, Arrive) for op in ops) > 1
-    culprit = scenes[0].carried() if several else None
+    culprit = scenes[0].carried() or replace(scenes[0], how="pinned").search() if several else None
     arrived = next((op for op in ops if isinstance(op, Arrive) and op.request == mismatch.request), None)
     if culprit or arrived is None or arrived.variant is None or arrived.twin_of:
         return culprit

@@ -16,7 +16,6 @@ from lpkit_conformance.explanation.changes import MakeHost
 from lpkit_conformance.explanation.following import history_of
 from lpkit_conformance.explanation.hazards import CHANGES, Hazard
 from lpkit_conformance.explanation.missed_rows import counting_line
-from lpkit_conformance.explanation.own_objects import changing_line, returning_copies, with_own_objects
 from lpkit_conformance.explanation.reproduction import Reproduction, played
 from lpkit_conformance.explanation.row_values import SOLO, applying, first_mixed, with_other_logits
 from lpkit_conformance.explanation.state import attributes
@@ -50,9 +49,9 @@ class Experiment:
     alone: bool = False
 
 
-def _equal_and(case: Reproduction, request: str, *programs: Sequence[Op]) -> list[Reproduction]:
-    """Return the same with equal arguments, and with these programs for one request; none if one is empty."""
-    judged = case.judging(request, *programs)
+def _first(case: Reproduction) -> list[Reproduction]:
+    """Return the same with equal arguments, and with the request before all others; none if it is the first."""
+    judged = case.judging(case.request, changes.exchanged(case.ops, case.request, 0))
     return judged and [*case.doing(changes.with_equal_arguments(case.ops, case.request)), *judged]
 
 
@@ -109,12 +108,6 @@ def _evened(case: Reproduction) -> list[Reproduction]:
     """Return the same with lists as long as those of the request."""
     subject, ops = changes.with_equal_lengths(case.subject, case.request, case.ops)
     return [replace(each, subject=subject) for each in case.doing(ops)]
-
-
-def _others(case: Reproduction) -> list[Reproduction]:
-    """Return the same with equal arguments, and for the only other request as it is and in another order."""
-    others = [op.request for op in changes.users_at_once(case.ops) if op.request != case.request]
-    return _equal_and(case, others[0], case.ops, _in_another_row(case)) if len(others) == 1 else []
 
 
 def _in_another_row(case: Reproduction) -> list[Op]:
@@ -184,16 +177,11 @@ EXPERIMENTS: Final = (
         applies=lambda case: case.style == "portable" and findings.read_by_row(case.subject.plugin.cls)[0],
         blames=lambda case: findings.read_by_row(case.subject.plugin.cls),
     ),
-    *(
-        Experiment(
-            cause=cause,
-            applies=partial(
-                lambda key, case: case.style == "portable" and case.apart and advice.sign(key, case.apart.line), cause
-            ),
-            blames=lambda case: (case.apart.line, case.apart.source or case.apart.name) if case.apart else ("", ""),
-            rules=True,
-        )
-        for cause in ("first-slots", "used")
+    Experiment(
+        cause="first-slots",
+        applies=lambda case: case.style == "portable" and case.apart and advice.sign("first-slots", case.apart.line),
+        blames=lambda case: (case.apart.line, case.apart.source or case.apart.name) if case.apart else ("", ""),
+        rules=True,
     ),
     Experiment(
         cause="copied-list",
@@ -266,13 +254,6 @@ EXPERIMENTS: Final = (
         rules=True,
     ),
     Experiment(
-        cause="returned",
-        applies=lambda case: case.keyed and case.subject.plugin.modules,
-        change=lambda case: [replace(case, make_host=returning_copies(case.make_host))],
-        blames=lambda case: (changing_line(case.subject.plugin.cls, case.kept_in.rpartition(".")[2]), ""),
-        rules=True,
-    ),
-    Experiment(
         cause="key-argument",
         applies=lambda case: case.keyed and case.unequal,
         change=lambda case: case.doing(changes.with_equal_arguments(case.ops, case.request)),
@@ -311,13 +292,6 @@ EXPERIMENTS: Final = (
         rules=True,
     ),
     Experiment(
-        cause="prefill-as-prompt",
-        applies=lambda case: case.style == "raw" and case.interface == V2 and "resume" in case.hazards,
-        change=lambda case: [replace(case, make_host=changes.hiding_outputs(case.make_host))],
-        blames=lambda case: (findings.reading_line(case.subject.plugin.cls, "prefill_len")[0], ""),
-        rules=True,
-    ),
-    Experiment(
         cause="size",
         applies=lambda case: not case.culprit and "alone" in case.hazards and case.program.max_num_seqs > SOLO,
         change=lambda case: [replace(case, program=replace(case.program, max_num_seqs=SOLO))],
@@ -336,16 +310,6 @@ EXPERIMENTS: Final = (
         applies=lambda case: case.style == "raw" and (case.culprit or (case.apart and case.apart.state)),
         change=lambda case: case.doing(changes.with_apart(case.ops, Arrive)),
         blames=_replaced_twice,
-        rules=True,
-    ),
-    Experiment(
-        cause="one-object",
-        applies=lambda case: "twins" not in case.hazards and case.shared,
-        change=lambda case: [
-            replace(each, make_host=with_own_objects(case.make_host))
-            for each in case.doing(changes.with_apart(case.ops, Arrive) or case.ops)
-        ],
-        blames=lambda case: (findings.reading_line(case.subject.plugin.cls, case.shared.partition("self.")[2])[0], ""),
         rules=True,
     ),
     Experiment(
@@ -386,29 +350,7 @@ EXPERIMENTS: Final = (
         blames=_mixed,
         rules=True,
     ),
-    Experiment(
-        cause="stored",
-        applies=lambda case: case.culprit.stored if case.culprit else case.apart and case.apart.kind == "way",
-        change=lambda case: _equal_and(case, case.request, changes.exchanged(case.ops, case.request, 0)),
-    ),
-    *(
-        Experiment(
-            cause=cause,
-            fix="single",
-            applies=lambda case: case.mixes,
-            change=partial(
-                lambda at, case: _equal_and(case, case.request, changes.exchanged(case.ops, case.request, at)), at
-            ),
-        )
-        for cause, at in (("first", 0), ("last", -1))
-    ),
-    Experiment(cause="extreme", fix="single", applies=lambda case: case.mixes, change=_others),
-    Experiment(
-        cause="neighbours",
-        fix="company",
-        applies=lambda case: case.mixes and changes.users_at_once(case.ops),
-        change=lambda case: case.doing(changes.with_equal_arguments(case.ops, case.request)),
-    ),
+    Experiment(cause="first", fix="single", applies=lambda case: case.mixes, change=_first),
     Experiment(
         cause="number",
         applies=lambda case: not case.culprit and case.mixes and not case.hazards & CHANGES,

@@ -238,14 +238,6 @@ def making_line(cls: type, name: str, but: str | None = None) -> str:
     return reading_line(cls, re.sub(r"\[.*", "", name).rpartition(".")[2], but, ast.Store)[0]
 
 
-def made_anew(cls: type, name: str) -> bool:
-    """Return True if a function of the author's file, but no constructor, sets this attribute as a whole."""
-    tree = syntax_of(own_line(cls, "").rpartition(":")[0])
-    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name != "__init__"]
-    sets = re.compile(rf"\.{name.rpartition('.')[2]}(, [\w.]+)* = ")
-    return any(sets.search(ast.unparse(function)) for function in functions)
-
-
 def read_by_row(cls: type) -> tuple[str, str]:
     """Return ``file:line`` and the name of an attribute that is written by slot and read, on this line, by row."""
     parts = list(_parts_of(cls))

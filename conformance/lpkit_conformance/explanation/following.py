@@ -56,17 +56,15 @@ def with_history(
     make_host: MakeHost,
     kept: bool = False,
     proven: bool = False,
-    explained: bool = False,
 ) -> Finding:
     """Return the finding with the lines that wrote its state, and with why the state is wrong if they tell.
 
     ``kept``: a new instance with the same requests is right. ``proven``: the cause of the finding is an experiment's.
-    ``explained``: the finding says why.
     """
     history = history_of(subject, ops, size, mismatch, make_host, finding.state)
     if history is None:
         return finding
-    reason = None if explained else history.kept() if kept else history.reason(mismatch.step, finding.location, proven)
+    reason = history.kept() if kept else history.reason(mismatch.step, finding.location, proven)
     if reason:
         cause = "; ".join(filter(None, (finding.cause, reason.cause)))
         line = str(reason.line or finding.location)

@@ -118,9 +118,10 @@ class StateHistory:
 
     @property
     def changed_inside(self) -> Line | None:
-        """The last line that changed what an entry holds, unless it is that of a row or slot."""
+        """The last line that changed what an entry holds, unless an instance has it for a row or slot."""
         changes = [change for change in reversed(self.changes) if len(change.path) > 1]
-        return next((c.lines[0] for c in changes if c.path[0] not in self.held.get(c.step, {})), None)
+        by_row = self.name.startswith("self.")
+        return next((c.lines[0] for c in changes if not (by_row and c.path[0] in self.held.get(c.step, {}))), None)
 
     @property
     def of_request(self) -> list[Change]:
@@ -193,9 +194,9 @@ class StateHistory:
         if grown := self._grown(here):
             return grown
         early = self._early(here, min(self.positions), "came")
-        return self._added_again(blamed) or self._taken_back() or self._of_another(here) or early or self._again()
+        return self._added_again() or self._taken_back() or self._of_another(here) or early or self._again()
 
-    def _added_again(self, blamed: str) -> Reason | None:
+    def _added_again(self) -> Reason | None:
         """Return the reason if the request comes back, and the entry is made anew."""
         step = self.entered[-1] if self.entered[1:] else 0
         made = [change for change in self._since if change.step == step and change.value is not None]
@@ -203,15 +204,7 @@ class StateHistory:
             return None
         advanced = made[-1].method == "apply" or any(change.step not in self.entered for change in self._since)
         key, line = "begun again" if advanced else "added again", made[-1].lines[0].number
-        return self._reason(key, self._making(step, blamed), line=line, step=step, count=self.outputs[step])
-
-    def _making(self, step: int, blamed: str) -> str | None:
-        """Return ``file:line`` that made the request's object in this step; None if the blamed line is another one."""
-        kind = type(self.objects.get(self.positions[step])).__name__
-        places = [f"{file}:{number}" for file, number in self.ran.get(step, ())]
-        if blamed in places and re.search(r"\.\w+ = ", advice.text_at(blamed)):
-            return None
-        return next((place for place in places if re.search(rf"\b{kind}\(", advice.text_at(place))), None)
+        return self._reason(key, None, line=line, step=step, count=self.outputs[step])
 
     def _taken_back(self) -> Reason | None:
         """Return the reason if output tokens were taken back of which the entry was made."""

@@ -6,7 +6,8 @@ import ast
 import contextlib
 import copy
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import CodeType, FrameType, FunctionType
@@ -68,7 +69,27 @@ COPIES = ("copy", "clone", "tolist")
 
 TESTED = ast.Name | ast.Attribute | ast.Subscript
 
-Kind = Literal["edit", "copied", "falsy", "shifted", "ended", "always", "without"]
+Missing = Literal["removed", "added", "moved", "exchanged"]
+Kind = Literal["edit", "copied", "falsy", "shifted", "ended", "always", "without"] | Missing
+
+INSERTED: tuple[tuple[Missing, str], ...] = (
+    ("removed", "for index in {given}.removed: self.{name}.pop(index, None)"),
+    ("added", "for index, *_ in {given}.added: self.{name}.pop(index, None)"),
+    (
+        "moved",
+        """for first, second, way in {given}.moved:
+    entries = {{second: self.{name}.pop(first, None), first: self.{name}.pop(second, None)}}
+    kept = entries if way.name == "SWAP" else {{second: entries[second]}}
+    self.{name}.update({{row: entry for row, entry in kept.items() if entry is not None}})""",
+    ),
+    ("exchanged", "for a, b, _ in {given}.moved: self.{name}[a], self.{name}[b] = self.{name}[b], self.{name}[a]"),
+    ("exchanged", "for a, b, _ in {given}.moved: self.{name}[[a, b]] = self.{name}[[b, a]]"),
+)
+"""Bookkeeping of a dict, a list or an array by row that may be missing where the batch of V1 changes."""
+
+
+MOVES: tuple[Missing, ...] = ("moved", "exchanged")
+FORGETS: tuple[Missing, ...] = ("removed", "added")
 
 
 @dataclass(frozen=True)
@@ -79,7 +100,7 @@ class Edit:
         owner, field: of the tree.
         value: the new node, or the new list of nodes.
         line: the number of the line.
-        old, new: the texts of what changes; ``new`` is empty for a statement that goes.
+        old, new: the texts of what changes; ``new`` is empty for a statement that goes, and ``old`` for one that comes.
         kind: key of its texts in ``advice.toml``.
     """
 
@@ -111,8 +132,8 @@ class Repair:
     """An edit that makes failing programs right.
 
     Attributes:
-        line: ``file:line``.
-        old, new: texts of what is edited; ``new`` is empty if the statement goes.
+        line: ``file:line``; for a statement that comes, that of the loop that it stands before or behind.
+        old, new: texts of what is edited; ``new`` is empty if the statement goes, and ``old`` if it comes.
         kind: key of its texts in ``advice.toml``.
     """
 
@@ -123,9 +144,17 @@ class Repair:
 
 
 def find_repair(
-    run: Callable[[], object], right: Callable[[Edited], bool], blamed: str, vague: bool = False, proven: bool = False
+    run: Callable[[], object],
+    right: Callable[[Edited], bool],
+    blamed: str,
+    vague: bool = False,
+    proven: bool = False,
+    state: str = "",
+    missing: Sequence[str] = (),
 ) -> Repair | None:
     """Return an edit that mends failing programs: one of the blamed line, or else one that no other line has.
+
+    If there is none, a statement that the bookkeeping of the state at fault lacks.
 
     Args:
         run: plays the failing program; it may raise.
@@ -133,6 +162,8 @@ def find_repair(
         blamed: ``file:line``.
         vague: True if there is no evidence for the blamed line.
         proven: True if an experiment blames it: then no other line is edited.
+        state: name of the state at fault.
+        missing: kinds of statements that it may lack.
     """
     ran: dict[str, dict[int, None]] = {}
     falsy: dict[tuple[str, int], set[str]] = {}
@@ -148,23 +179,35 @@ def find_repair(
     with contextlib.suppress(Exception), following(note):
         run()
     elsewhere: dict[str, list[Repair]] = {}
-    for file in filter(is_authors, ran):
-        tree = copy.deepcopy(syntax_of(file))
-        functions = {id(function): function for function in _functions(file, modules[file])}
+    trees = {file: copy.deepcopy(syntax_of(file)) for file in filter(is_authors, ran)}
+    functions = {file: {id(item): item for item in _functions(file, modules[file])}.values() for file in trees}
+
+    def mends(file: str, edit: Edit) -> bool:
+        with contextlib.suppress(SyntaxError, ValueError), edit.made():
+            edited = _edited(trees[file], file, functions[file], edit.line)
+            return bool(edited) and right(partial(_with_code, edited))
+        return False
+
+    for file, tree in trees.items():
         for edit in [*_edits(tree, ran[file])][:MOST_TRIED]:
             line = f"{file}:{edit.line}"
             if edit.kind == "falsy" and edit.old not in falsy[file, edit.line]:
                 continue
             if line != blamed and (proven or edit.kind in OF_STATEMENTS or (edit.kind == "shifted" and not vague)):
                 continue
-            with contextlib.suppress(SyntaxError, ValueError), edit.made():
-                edited = _edited(tree, file, functions.values(), edit.line)
-                if edited and right(partial(_with_code, edited)):
-                    repair = Repair(line, edit.old, edit.new, edit.kind)
-                    if line == blamed:
-                        return repair
-                    elsewhere.setdefault(line, []).append(repair)
-    return next(iter(elsewhere.values()))[0] if len(elsewhere) == 1 else None
+            if mends(file, edit):
+                repair = Repair(line, edit.old, edit.new, edit.kind)
+                if line == blamed:
+                    return repair
+                elsewhere.setdefault(line, []).append(repair)
+    if len(elsewhere) == 1:
+        return next(iter(elsewhere.values()))[0]
+    entry = None if proven else re.match(r"self\.([\w.]+)\[", state)
+    for file, tree in trees.items() if entry else ():
+        for edit in _insertions(tree, ran[file], entry[1] if entry else ""):
+            if edit.kind in missing and mends(file, edit):
+                return Repair(f"{file}:{edit.line}", "", edit.new, edit.kind)
+    return None
 
 
 def _falsy(frame: FrameType) -> Iterator[str]:
@@ -336,6 +379,29 @@ def _of_statements(owner: ast.AST, field: str, loop: bool, lines: dict[int, None
             edited.append((nothing, "", "without") if ends else (statement.body, "if True", "always"))
         for new, text, kind in edited if number in lines else ():
             yield Edit(owner, field, [*before, *new, *after], number, old, text, kind)
+
+
+def _insertions(tree: ast.Module, lines: dict[int, None], name: str) -> Iterator[Edit]:
+    """Yield the statements that the bookkeeping of ``self.name`` may lack where the batch changes."""
+    loops: list[tuple[str, ast.AST, str, int]] = []
+    for owner, field, _ in _bodies(tree, loop=False):
+        for at, part in enumerate(getattr(owner, field)):
+            of = isinstance(part, ast.For) and re.search(rf"(\w+)\.({'|'.join(UPDATES)})\b", ast.unparse(part.iter))
+            if of and part.lineno in lines:
+                loops.append((of[1], owner, field, at))
+    for kind, text in INSERTED:
+        behind = kind in MOVES
+        for given, owner, field, at in reversed(loops) if behind else loops:
+            yield _inserted(kind, text.format(name=name, given=given), owner, field, at, behind)
+
+
+def _inserted(kind: Missing, text: str, owner: ast.AST, field: str, at: int, behind: int) -> Edit:
+    """Return the insertion of a statement before the one with this index, or ``behind`` it."""
+    body: list[ast.stmt] = getattr(owner, field)
+    new = ast.parse(text).body
+    for node in [part for statement in new for part in ast.walk(statement)]:
+        ast.copy_location(node, body[at])
+    return Edit(owner, field, [*body[: at + behind], *new, *body[at + behind :]], body[at].lineno, "", text, kind)
 
 
 def _head(statement: ast.stmt) -> str:

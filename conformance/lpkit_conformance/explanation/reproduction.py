@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from types import FunctionType
 from typing import Any
 
 from lpkit_conformance.expectation.compare import Mismatch
@@ -13,9 +14,9 @@ from lpkit_conformance.explanation.findings import Style, number_read, style_of
 from lpkit_conformance.explanation.following import history_of
 from lpkit_conformance.explanation.hazards import CHANGES, Hazard, hazards
 from lpkit_conformance.explanation.missed_rows import Displaced, displaced, ending_line
-from lpkit_conformance.explanation.own_objects import shared_object, shared_variable
 from lpkit_conformance.explanation.row_values import Apart
 from lpkit_conformance.explanation.scenes import Culprit
+from lpkit_conformance.explanation.state import attributes
 from lpkit_conformance.explanation.writes import Line, key_at
 from lpkit_conformance.hosts import Host
 from lpkit_conformance.programs.generate import Arrive, Op, Program
@@ -117,14 +118,6 @@ class Reproduction:
         names = dict.fromkeys(name for fields in (judged, *given.values()) for name in fields)
         return [name for name in names if any(other.get(name) != judged.get(name) for other in given.values())]
 
-    @cached_property
-    def shared(self) -> str:
-        """The attribute or the type of an object that what is kept for several requests holds; empty without one."""
-        if sum(isinstance(op, Arrive) and op.variant is not None for op in self.ops) < 2:
-            return ""
-        with self.subject.as_imported():
-            return shared_object(self.make_host(self.subject, self.program.max_num_seqs), self.ops)
-
     def last_read(self, early: bool) -> str:
         """Return ``file:line`` of the last read of an output list, or empty; ``early``: one with an unknown token."""
         reads = list[tuple[str, bool]]()
@@ -136,7 +129,7 @@ class Reproduction:
     def late(self) -> str:
         """``file:line`` of the functions that share the variable at fault; empty if they do not."""
         name = self.culprit.name if self.culprit else ""
-        return shared_variable(played(self, self.make_host), name) if name.isidentifier() else ""
+        return _shared_variable(played(self, self.make_host), name) if name.isidentifier() else ""
 
     @cached_property
     def ended(self) -> str:
@@ -187,3 +180,20 @@ def played(case: Reproduction, make_host: MakeHost) -> Host:
         for _ in host.run(case.ops):
             pass
     return host
+
+
+def _shared_variable(host: Host, name: str) -> str:
+    """Return ``file:line`` of functions that are kept for two requests and share this variable; empty without any.
+
+    ``host``: one that has run.
+    """
+    kept = [value for _, value in attributes(host.processor)]
+    parts = [part for value in kept for part in (value.values() if isinstance(value, dict) else [value])]
+    met: set[int] = set()
+    for function in (part for part in parts if isinstance(part, FunctionType)):
+        if name in (names := function.__code__.co_freevars):
+            cell = id((function.__closure__ or ())[names.index(name)])
+            if cell in met:
+                return f"{function.__code__.co_filename}:{function.__code__.co_firstlineno}"
+            met.add(cell)
+    return ""

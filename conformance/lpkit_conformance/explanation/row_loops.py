@@ -11,10 +11,11 @@ from lpkit_conformance.instruments.author_lines import syntax_of
 
 
 class RowLoop(NamedTuple):
-    """A round of a loop over rows: True if it is that of the request's row, and if it begins."""
+    """A round of a loop over rows: True if it is that of the request's row, if it begins, and if it has yet to."""
 
     is_requests: bool
     begins: bool
+    at_head: bool
 
 
 def row_loop(frame: FrameType, row: int, rows: int) -> RowLoop | None:
@@ -23,7 +24,8 @@ def row_loop(frame: FrameType, row: int, rows: int) -> RowLoop | None:
     for loop, held, variable in reversed(_row_loops(frame.f_code.co_filename)):
         inside = loop.lineno <= line <= (loop.end_lineno or 0)
         if inside and getattr(values.get(held), "ndim", 0) == 2 and len(values[held]) == rows:
-            return RowLoop(line > loop.lineno and values.get(variable) == row, line == loop.body[0].lineno)
+            at_head = line == loop.lineno
+            return RowLoop(not at_head and values.get(variable) == row, line == loop.body[0].lineno, at_head)
     return None
 
 

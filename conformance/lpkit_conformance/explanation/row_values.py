@@ -7,6 +7,7 @@ import contextlib
 import copy
 import linecache
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache, partial
@@ -41,6 +42,9 @@ PLACES = ("index", "slots", "idx_mapping", "expanded_idx_mapping")
 
 COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
 """Functions that meet the values of all rows."""
+
+VALUES_OF_ALL = re.compile(r"\bself\.\w+\.(values|items)\(\)")
+"""In a call, the values that an attribute has for all requests."""
 
 PLAIN = (int, float, str, bool, type(None), list, tuple, set, dict)
 
@@ -238,6 +242,7 @@ def _noting(
     """
     places: dict[FrameType, _Place | None] = {}
     begun: dict[FrameType, dict[str, int]] = {}
+    entered: set[FrameType] = set()
 
     def place_of(frame: FrameType | None) -> _Place | None:
         if frame is None or not is_authors(frame.f_code.co_filename):
@@ -252,6 +257,9 @@ def _noting(
     def noted(frame: FrameType, returned: dict[str, Any]) -> Values | None:
         place = place_of(frame) if frame.f_code.co_name not in COMPREHENSIONS else None
         loop = row_loop(frame, place.row, place.rows) if place else None
+        if loop and loop.at_head and frame not in entered:  # what stands before the loop is for all rows
+            entered.add(frame)
+            loop = None
         if place is None or (loop and not loop.is_requests):
             return None
         given = {name: frame.f_locals[name] for name in _names(frame) if name in frame.f_locals}
@@ -262,7 +270,8 @@ def _noting(
                 begun[frame] = {name: id(value) for name, value in values.items()}
             values = {name: value for name, value in values.items() if id(value) != begun[frame].get(name)}
         alone = place.row < 0 or loop is not None
-        if not alone and (call := over_rows(frame, place.rows)):
+        call = "" if place.row < 0 else over_rows(frame, place.rows)
+        if call and (not loop or VALUES_OF_ALL.search(call)):
             mixing[f"{frame.f_code.co_filename}:{frame.f_lineno}"] = call
         read |= containers_named(frame) if place.row < 0 else {}
         for text, code in _reads(frame.f_code.co_filename, frame.f_lineno):
@@ -445,20 +454,7 @@ def _asked(seen: Seen, before: list[Seen]) -> Apart | None:
                 key for key in (ast.unparse(part.left) for part in looked) if kept and f"{kept[0]}[{key}]" in stored
             ]
             line = next((earlier.line for earlier in before[::-1] if keys and _sets(earlier, seen, keys[0])), seen.line)
-            if not kept and (look_up := _look_up(node.test, seen, before)):
-                line, kept = look_up
             return Apart("asked" if kept else "way", f"{seen.file}:{line}", kept[0] if kept else "")
-    return None
-
-
-def _look_up(test: ast.expr, seen: Seen, before: list[Seen]) -> tuple[int, list[str]] | None:
-    """Return the line that looked up what a condition asks in what the author's code keeps, and the name of that."""
-    for name in [node.id for node in ast.walk(test) if isinstance(node, ast.Name)]:
-        for earlier in [line for line in before[::-1] if _sets(line, seen, name)][:1]:
-            with contextlib.suppress(SyntaxError):
-                for node in ast.walk(parsed(earlier.file, earlier.line)):
-                    if isinstance(node, ast.Attribute) and node.attr == "get" and _of_instance(node.value):
-                        return earlier.line, [ast.unparse(node.value)]
     return None
 
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from types import FrameType, FunctionType, ModuleType
 from typing import Any, Literal, get_args
 
-import numpy as np
 import torch
 from lpkit.runtime import Request
 
@@ -56,7 +55,7 @@ NEUTRAL = (0, 1)
 """Numbers with which a sum or a product is the other number itself."""
 
 Path = tuple[str, ...]
-How = Literal["", "kept", "raised", "carried"]
+How = Literal["", "kept", "raised", "carried", "pinned"]
 
 Point = Literal["reports", "calls", "edits"]
 """Beginnings of the author's functions: of those that the engine or lpkit calls to report a change of the batch, of all
@@ -73,11 +72,11 @@ class Culprit:
         holder: the request that it belongs to; empty if no other request's value is the same.
         common: True if it is one value for all requests.
         table: True if it is a list or an array for all requests.
-        tensor: True if it is a tensor or an array, or a part of one that is a view.
         unwritten: True if it is an entry that is as the constructor left it.
         keyed: True if it is looked up by a key that is not the request's own row or slot, as in a cache.
         how: key of the cause, if it is not the value that is wrong: an earlier step left it (``kept``), an exception
-            goes with it (``raised``), or it goes from one request to another (``carried``).
+            goes with it (``raised``), it goes from one request to another (``carried``), or from one row to the next
+            in ``apply``, where it has to be held at the right value (``pinned``).
         line: ``file:line`` of its definition, its key, the last write, or a branch that did not write; else empty.
         reported: the first line that names it in the last call before ``apply`` that does.
         others: further state that has to be right, too.
@@ -94,7 +93,6 @@ class Culprit:
     others: tuple[str, ...] = ()
     table: bool = False
     unwritten: bool = False
-    tensor: bool = False
     keyed: bool = False
 
     @property
@@ -109,16 +107,23 @@ class Culprit:
 
     def cause(self, request: str) -> str:
         """Return what is wrong, with the proof; ``request``: the one whose row is wrong."""
-        held = f"{self.holder}'s" if self.holder else "not its own"
-        value = f"{self.value}, {held}" if self.value else held
+        single = not self.others  # whose values are short enough
         key = "missing" if self.value == ABSENT else "left" if self.right == ABSENT else "held"
+        value = self.value if single else ""
+        if self.holder:
+            key, value = "left by" if key == "left" else "held by", f", {value}" if value else ""
+        else:
+            value = f"{value}, not its own" if value else "there" if key == "left" else "not its own"
+            key = key if single else "together"
         key = "shared" if self.value and self.value == self.right else key
-        both = "both" if self.holder else "together"
-        key = "raised" if self.how == "raised" else both if self.others else self.how or key
-        value = held if key == "both" else value if self.value or key != "left" else "there"
-        instead = f", {self.right}," if self.right else ""
-        texts = {"name": "` and `".join((self.name, *self.others)), "value": value, "own": instead, "request": request}
-        return advice.cause(key, "culprit").format(**texts)
+        texts = {
+            "name": "` and `".join((self.name, *self.others)),
+            "value": value,
+            "own": f", {self.right}," if self.right and single else "",
+            "request": request,
+            "holder": self.holder,
+        }
+        return advice.cause(self.how or key, "culprit").format(**texts)
 
 
 @dataclass
@@ -243,7 +248,9 @@ class Scene:
             self._innermost = here.home
             parts = {} if here.home is MISSING else {**here.places, **rights.places}
             names = [name for name in parts if name not in self.tables]
-            unlike[:] = [name for name in names if not same(here.get(name), rights.get(name))]
+            earlier = unlike if self.how == "pinned" else ()
+            differing = [name for name in names if name in earlier or not same(here.get(name), rights.get(name))]
+            unlike[:] = differing
             # Of what is equal, a container may be shared, and change in the call itself.
             unlike[:] = unlike or [name for name in names if path and isinstance(here.get(name), list | dict | set)]
 
@@ -273,6 +280,8 @@ class Scene:
         culprits, entries = list[Culprit](), list[int]()
 
         def look(host: Host) -> None:
+            if culprits and self.how == "pinned":  # before the first line
+                return
             wrong = self._parts(host.driver.processor, outer).get(name)
             right = self._own(host, outer).get(name)
             kept = vars(host.driver.processor).get(name.removeprefix("self."), MISSING)
@@ -281,23 +290,19 @@ class Scene:
             fields = not isinstance(wrong, dict) or all(self._is_field(f"[{key!r}]") for key in wrong)
             common = mine and ENTRY not in name and fields
             shown = name.replace(ENTRY, f"[{self._place(host.driver.processor)}]")
-            holder = self._holder(host, path, wrong, right)
+            holder = "" if self.how == "pinned" else self._holder(host, path, wrong, right)
             if self.how == "raised" and isinstance(wrong, dict) and isinstance(right, dict):
                 entries.extend(key for key in wrong if key not in right and isinstance(key, int))
             arrays = wrong if isinstance(wrong, tuple) else [wrong]
             table = common and any(size_of(part) for part in arrays if not isinstance(part, tuple))
             texts = short_texts(wrong, right)
-            tensor = isinstance(wrong, torch.Tensor) or (isinstance(wrong, np.ndarray) and wrong.ndim > 0)
             unwritten = ENTRY in name and not holder and self._is_first(host, path, wrong)
-            culprits.append(
-                Culprit(shown, *texts, holder, common, self.how, table=table, unwritten=unwritten, tensor=tensor)
-            )
+            culprits.append(Culprit(shown, *texts, holder, common, self.how, table=table, unwritten=unwritten))
 
         self._row_right(look)
         until = self.point if isinstance(self.point, Line) else None
-        writes = Writes(
-            self.subject.plugin.cls, name, entries[-1] if entries else self._position, until, self.point == "edits"
-        )
+        within = self.point == "edits" or self.how == "pinned"
+        writes = Writes(self.subject.plugin.cls, name, entries[-1] if entries else self._position, until, within)
 
         def around(host: Host, method: str, args: tuple[Any, ...]) -> contextlib.AbstractContextManager[None]:
             def value() -> Any:
@@ -372,6 +377,7 @@ class Scene:
                 change(host)
             begins = isinstance(self.point, str)
             follows = (self.point == "edits") == (method == "apply") if begins else self.point is not None
+            follows |= self.how == "pinned" and method == "apply" and host.step == self.mismatch.step
             with around(host, method, args) if around else following(note) if follows else contextlib.nullcontext():
                 yield
 
@@ -389,6 +395,8 @@ class Scene:
         return False
 
     def _is_point(self, frame: FrameType, event: str) -> bool:
+        if self.how == "pinned":
+            return event == "line"
         if isinstance(self.point, str):
             return event == "call" and (self.point != "reports" or author_calling(frame) is None)
         return event == "line" and Line(frame.f_code, frame.f_lineno) == self.point
@@ -430,9 +438,12 @@ class Scene:
         """Return the parts of an instance with the request's own values; ``occupant``: another request in its place."""
         if self.point is not None:
             return self._captured[tuple(path)].copied()
+        if self.how == "pinned" and tuple(path) in self._captured:
+            return self._captured[tuple(path)].copied()
         with self.subject.as_imported():
             instance = self.own_instance(self, host, occupant)  # kept: its finalizers may close what is copied
-            return self._parts(instance, path, host.driver.processor).copied()
+            self._captured[tuple(path)] = self._parts(instance, path, host.driver.processor).copied()
+            return self._captured[tuple(path)]
 
     def _parts(self, processor: Any, path: Sequence[str], failing: Any = None) -> State:
         """Return parts of an instance; what is empty in it is divided as in the ``failing`` one."""

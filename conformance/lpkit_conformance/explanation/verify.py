@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from lpkit_conformance.expectation.compare import Mismatch, compare, unequal
@@ -19,7 +20,7 @@ from lpkit_conformance.explanation.culprit import find_culprit, find_raising
 from lpkit_conformance.explanation.hazards import SHORT, Hazard, fix_for, fix_for_exception, hazards, without
 from lpkit_conformance.explanation.missed_rows import deciding_line
 from lpkit_conformance.explanation.picture import record_frames
-from lpkit_conformance.explanation.repairs import Edited, find_repair
+from lpkit_conformance.explanation.repairs import FORGETS, MOVES, Edited, find_repair
 from lpkit_conformance.explanation.reproduction import Reproduction
 from lpkit_conformance.explanation.row_values import first_apart
 from lpkit_conformance.explanation.steps import RequestRow, rows_of
@@ -29,7 +30,7 @@ from lpkit_conformance.hosts.v2 import Manner
 from lpkit_conformance.programs import shrink
 from lpkit_conformance.programs.as_json import program_to_json
 from lpkit_conformance.programs.as_text import collapse
-from lpkit_conformance.programs.generate import Arrive, Op, Program, Speculate
+from lpkit_conformance.programs.generate import Arrive, Finish, Op, Preempt, Program, Speculate, Swap
 from lpkit_conformance.results import Failed, Finding, NeverActive
 from lpkit_conformance.subject.subject import Subject
 from lpkit_conformance.vllm_api.runners import V2
@@ -280,17 +281,33 @@ def _repaired(
             return True
         return False
 
-    repair = find_repair(run, right, finding.location, finding.vague, proven)
+    missing = _missing(programs[0], subject.setup.interface, finding.where.get("request", ""))
+    repair = find_repair(run, right, finding.location, finding.vague, proven, finding.state, missing)
     if repair is None:
         return finding
-    why, edit = (text(repair.kind, "repair").format(old=repair.old, new=repair.new) for text in (cause, fix))
+    words = {"old": repair.old, "new": repair.new, "name": finding.state.partition("[")[0]}
+    file, _, number = repair.line.rpartition(":")
+    words["line"] = number if finding.location.startswith(f"{file}:") else f"{number} of {Path(file).name}"
+    why, edit = (text(repair.kind, "repair").format(**words) for text in (cause, fix))
     evidence = finding.cause
+    if not repair.old:  # what is missing has no line of its own
+        return replace(finding, cause=f"{why}; {evidence}", fix=edit, vague=False)
     if repair.line == finding.location:
         edit = "; ".join(filter(None, (finding.fix, edit)))
     else:  # the fix is for another line, and so is all of the cause but the state at fault
         evidence = evidence.partition("; ")[0]
     causes = "; ".join(filter(None, (evidence, why)))
     return replace(finding, cause=causes, fix=edit, location=repair.line, vague=False)
+
+
+def _missing(program: Program, interface: str, request: str) -> Sequence[str]:
+    """Return the kinds of statements that may be missing: none if another request than this one has to move."""
+    moves = hazards(program.ops, interface, program.max_num_seqs) & {"move", "swap"}
+    changed = [
+        op for op in program.ops if isinstance(op, Finish | Preempt | Swap) or getattr(op, "request", "") == request
+    ]
+    moved = bool(changed) and isinstance(changed[-1], Finish | Preempt | Swap)
+    return FORGETS if not moves else MOVES if moved else ()
 
 
 def _passes(case: Reproduction) -> bool:

@@ -324,17 +324,6 @@ def branches(code: CodeType, number: int) -> list[Line]:
     ]
 
 
-_SWAP = re.compile(r"^ *(\w+) = ([\w.]+)\[(\w+)\]\n *\2\[\3\] = \2\[(\w+)\]\n *\2\[\4\] = \1$", re.MULTILINE)
-
-
-def kept_view(place: str) -> str:
-    """Return ``file:line`` that keeps an entry of an array for a swap, which the line ``file:line`` is part of."""
-    file, _, number = place.rpartition(":")
-    text = "".join(linecache.getlines(file))
-    firsts = (text.count("\n", 0, swap.start()) + 1 for swap in _SWAP.finditer(text))
-    return next((f"{file}:{first}" for first in firsts if first <= int(number) <= first + 2), "")
-
-
 @cache
 def _only_stores(code: CodeType, number: int) -> bool:
     """Return True for a line that stores a function's arguments, at most as numbers, by others of its arguments."""

@@ -92,7 +92,7 @@ def test_a_lone_request_has_no_neighbour_to_blame() -> None:
 
 
 def test_a_sign_is_looked_for_on_the_line_at_fault_and_then_in_its_file(tmp_path: Path) -> None:
-    file = tmp_path / "swaps.py"
-    file.write_text("t[0] = 1\nt[a], t[b] = t[b], t[a]\n")
-    assert signed("swap", f"{file}:1") == f"{file}:2"
+    file = tmp_path / "fills.py"
+    file.write_text("width = 1\nids = pad_sequence(lists)\n")
+    assert signed("filled", f"{file}:1") == f"{file}:2"
     assert signed("LP303", f"{file}:1") == ""

@@ -29,6 +29,48 @@ def test_an_edit_that_mends_the_programs_is_named(specimen: str, code: str, old:
     assert finding.fix.endswith(f"write `{new}` in place of `{old}`")
 
 
+@pytest.mark.parametrize(
+    ("specimen", "code", "why", "edit"),
+    [
+        (
+            "v1-KeepsRemoved",
+            "LP203",
+            "`self.rows` keeps the entry of a removed request, and the next request in that row is served with it",
+            "add `for index in update.removed: self.rows.pop(index, None)` before line ",
+        ),
+        (
+            "v1-SetDefault",
+            "LP202",
+            "`self.rows` keeps the entry of the request that had the row before",
+            "add `for index, *_ in update.added: self.rows.pop(index, None)` before line ",
+        ),
+        (
+            "v1-ListsThatStay",
+            "LP204",
+            "`self.ids` is not moved with its rows, so a request that moves is served with the entry",
+            "add `for a, b, _ in update.moved: self.ids[a], self.ids[b] = self.ids[b], self.ids[a]` after the loop of ",
+        ),
+        (
+            "v1-MovesOneOfTwo",
+            "LP204",
+            "`self.counted.outputs` is not moved with its rows",
+            "carry out the moves of an update on `self.counted.outputs`, too, after the loop of line ",
+        ),
+    ],
+)
+def test_a_line_that_the_bookkeeping_lacks_is_named_before_the_evidence(
+    specimen: str, code: str, why: str, edit: str
+) -> None:
+    finding = finding_of(specimen, code)
+    assert finding.cause.startswith(why)
+    assert PASS in finding.cause.partition("; ")[0]
+    assert finding.fix.startswith(edit)
+
+
+def test_no_line_is_added_for_state_that_is_not_kept_by_row() -> None:
+    assert " before line " not in finding_of("v1-PackedOnChange", "LP204").fix
+
+
 def test_the_fix_for_another_line_goes_when_an_edit_names_the_line() -> None:
     assert finding_of("v1-DropsWhatHasNotBegun", "LP213").fix == "write `entry is not None` in place of `entry`"
 

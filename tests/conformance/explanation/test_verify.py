@@ -96,9 +96,9 @@ def test_a_failure_of_many_operations_is_shown_with_few() -> None:
     assert len(whole.ops) > 100
     assert len(finding.operations) <= 6
     assert {"request", "row", "step", "token id", "program"} <= finding.where.keys()
-    assert finding.cause == (
-        "`self.rows[0]` is still (10, 1.675), r17's: without it, the row of r21 is right;"
-        " line 81 last wrote it in step 1, for r17, and nothing has written it for r21 since"
+    assert finding.cause.endswith(
+        "; r21 was served with r17's `self.rows[0]`, (10, 1.675), which is still there: without it, the row is right;"
+        " line 86 last wrote it in step 1, for r17, and nothing has written it for r21 since"
     )
     assert finding.scenario is not None and "repeats" not in finding.scenario
 

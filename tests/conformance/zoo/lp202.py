@@ -72,7 +72,12 @@ class StaleOnOddRows(ByHand):
             super().place(row, state)
 
 
-@defect("LP202", "an Add that is declined keeps the entry; the row was never in `removed`", advice="replace")
+@defect(
+    "LP202",
+    "an Add that is declined keeps the entry; the row was never in `removed`",
+    cause="keeps the entry of the request that had the row before",
+    fix="add `for index, *_ in update.added: self.rows.pop(index, None)`",
+)
 class StaleOnDecline(ByHand):
     def additions(self, update: BatchUpdate) -> None:
         for row, params, prompt, outputs in update.added:

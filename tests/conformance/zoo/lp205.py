@@ -28,7 +28,7 @@ class SwapOneSided(ByHand):
     "LP205",
     "`a, b = b, a` on views of one tensor: both rows end up equal",
     line="self.values[first], self.values[second] =",
-    advice="views",
+    cause="`self.values[first]` itself, or a view of it",
 )
 class AliasedSwap(DenseMinP):
     CASE = {"extra_args": {"dense_min_p": 0.2}}
@@ -53,7 +53,12 @@ class AliasedSwap(DenseMinP):
         self.values[first], self.values[second] = self.values[second], self.values[first]
 
 
-@defect("LP205", "a swap keeps a view of the one row", line="held = self.values[first]", advice="views")
+@defect(
+    "LP205",
+    "a swap keeps a view of the one row",
+    line="held = self.values[first]",
+    cause="`self.values[first]` itself, or a view of it",
+)
 class HeldView(AliasedSwap):
     def exchange(self, first: int, second: int) -> None:
         held = self.values[first]

@@ -58,8 +58,8 @@ class CountsFromPrefill(ByLength):
 @defect(
     "LP211",
     "keeps prefill_len as the prompt's length: a resumed request's outputs are in it",
-    advice="prefill-as-prompt",
-    cause="`self.start[7]`",
+    cause="with `self.req_states.prompt_len` in place of `self.req_states.prefill_len`",
+    state="self.start[7]",
     line="prefill_len",
 )
 class TakesPrefillForPrompt(Boost):

@@ -96,9 +96,7 @@ class Weights:
         return self
 
 
-@defect(
-    "LP201", "all callables are bound to one object", advice="one-object", cause="`self.weights`, so each of them sees"
-)
+@defect("LP201", "all callables are bound to one object", cause="the line uses `self` itself", line="return self")
 class OneObject(AdapterBase):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)

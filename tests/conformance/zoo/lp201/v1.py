@@ -9,7 +9,7 @@ from lpkit.v1 import BatchUpdate
 
 from zoo.arguments import INF, number, token, tokens
 from zoo.bases import AtChanges, Relative
-from zoo.correct.v1 import Bias, ByHand, DenseMinP
+from zoo.correct.v1 import Bias, ByHand, DenseMinP, V1Base
 from zoo.registry import defect, sound
 
 
@@ -245,7 +245,7 @@ class SpreadOfAll(DenseMinP):
 
 
 @defect(
-    "LP201", "rows keep one list, filled again for each", advice="one-object", cause="`self.both`, so each of them sees"
+    "LP201", "rows keep one list, filled again for each", state="self.both", cause="the line uses `self.both` itself"
 )
 class OneList(Bias):
     def __init__(self, *args: Any) -> None:
@@ -346,3 +346,31 @@ class RoundsItsKey(ByHand):
     def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
         state = self.read(params)
         return state and (state[0], self.amounts.setdefault(round(state[1], 1), state[1]))
+
+
+@defect(
+    "LP201",
+    "a row without a factor of its own takes that of the row above, in the same call",
+    others=({"extra_args": {"bias": 1.5}},),
+    line="self.times = times",
+    state="self.times",
+    cause="goes from one row to the next",
+)
+class RepeatLeak(V1Base):
+    CASE = {"extra_args": {"bias": 2.5, "times": 2}}
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.times = 1.0
+
+    @classmethod
+    def read(cls, params: Any) -> Any:
+        bias = number(params, "bias")
+        return None if bias is None else (bias, number(params, "times"))
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (bias, times) in self.rows.items():
+            if times is not None:
+                self.times = times
+            logits[row, 5] += bias * self.times
+        return logits

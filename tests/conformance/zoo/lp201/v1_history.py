@@ -237,7 +237,10 @@ PRESETS = {"plain": {7: -1.0}, "terse": {9: 2.0}}
 
 
 @defect(
-    "LP201", "a request's own values go into a preset, and two instances of one process differ by it", also=("LP103",)
+    "LP201",
+    "a request's own values go into a preset, and two instances of one process differ by it",
+    also=("LP103",),
+    line="merged = PRESETS[",
 )
 class AddsToPreset(V1Base):
     CASE = {"extra_args": {"style": "plain", "further": {"5": 2.0}}}
@@ -329,7 +332,7 @@ class BindsLate(V1Base):
         return logits
 
 
-@defect("LP201", "the least amount of the batch, next to a mask that is right", line="by = min(", state="self.rows")
+@defect("LP201", "the least amount of the batch, next to a mask that is right", line="by = min(", advice="reduces")
 class ClearsItsMask(V1Base):
     CASE = {"extra_args": {"bias": 1.5}}
 
