@@ -61,8 +61,9 @@ class LP501(LadderCheck):
         try:
             return super().run(subject)
         except Failed as failure:  # LP201 has passed: with known tokens the rows are right
-            cause = "; ".join(filter(None, (failure.finding.cause, advice.cause("late", self.code))))
-            raise Failed(replace(failure.finding, cause=cause)) from None
+            evidence = failure.finding.cause.partition("; ")[0]
+            cause = "; ".join(filter(None, (advice.cause("late", self.code), evidence)))
+            raise Failed(replace(failure.finding, cause=cause, fix=advice.fix("late", self.code))) from None
 
 
 class LP503(Check):

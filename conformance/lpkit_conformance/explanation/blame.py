@@ -75,11 +75,11 @@ def blamed(case: Reproduction, passes: Callable[[Reproduction], bool]) -> tuple[
     if culprit and "replace" in case.hazards and text in ("return", "return None", "return False"):
         causes = (*causes, advice.cause("left out"))
     cause, fix = "; ".join(causes) or finding.cause, advice.fix(key, *readers) if key else finding.fix
-    vague = len(causes) < 2 and not proven and not (culprit and culprit.holder)
+    vague = len(causes) < 2 and not proven and not (culprit and (culprit.holder or culprit.how == "carried"))
     state = state or proof.state
     finding = replace(finding, location=line or case.line, cause=cause, fix=fix, state=state, vague=vague)
     finding = _neutral(case, finding) if cause == advice.cause("stray") else _worded(finding, case)
-    is_proven = bool(experiment and (proven or experiment.rules))
+    is_proven = bool(experiment and (proven or experiment.rules) and (proof.line or not experiment.rules))
     return with_history(finding, *case.at, proven=is_proven), is_proven
 
 
@@ -144,6 +144,9 @@ def _of_state(case: Reproduction, culprit: Culprit, proof: _Proof) -> _Named:
     first = culprit.how == "carried" or (single and experiment and experiment.cause == "first")
     stays = case.style == "raw" and "replace" in case.hazards and not culprit.keyed
     key = ("replace" if stays else "cache") if first else "common" if single else ""
+    if culprit.of_class:
+        key = "of-class"
+        causes.append(advice.cause(key))
     if _optional(case):
         key = "optional"
     if culprit.unwritten and not changed:

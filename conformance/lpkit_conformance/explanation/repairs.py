@@ -70,7 +70,7 @@ COPIES = ("copy", "clone", "tolist")
 TESTED = ast.Name | ast.Attribute | ast.Subscript
 
 Missing = Literal["removed", "added", "moved", "exchanged"]
-Kind = Literal["edit", "copied", "falsy", "shifted", "ended", "always", "without"] | Missing
+Kind = Literal["edit", "copied", "ordered", "iterated", "falsy", "shifted", "ended", "always", "without"] | Missing
 
 INSERTED: tuple[tuple[Missing, str], ...] = (
     ("removed", "for index in {given}.removed: self.{name}.pop(index, None)"),
@@ -346,12 +346,20 @@ def _of_expression(node: ast.expr, parent: ast.AST, field: str) -> Iterator[tupl
 
 
 def _of_copies(node: ast.expr, parent: ast.AST, field: str) -> Iterator[tuple[ast.expr, Kind]]:
-    """Yield a copy in place of a value that is kept, and a value in place of its copy."""
+    """Yield a copy in place of a value that is kept or changed in a loop over it, a value in place of its copy, and
+    entries in the order of their keys."""
     kept = field in ("value", "args", "elts", "values") and not isinstance(parent, TESTED)
     kept &= getattr(node, "attr", "") not in BUFFERS
     if isinstance(node, TESTED) and isinstance(node.ctx, ast.Load) and kept:
         module = ast.Call(ast.Name("__import__", ast.Load()), [ast.Constant("copy")], [])
         yield ast.Call(ast.Attribute(module, "deepcopy", ast.Load()), [node], []), "copied"
+    if isinstance(parent, ast.For) and field == "iter" and isinstance(node, TESTED) and _changes(parent, node):
+        yield ast.Call(ast.Name("list", ast.Load()), [node], []), "iterated"
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("values", "items"):
+        entries = ast.Call(ast.Attribute(node.func.value, "items", ast.Load()), [], [])
+        in_order = ast.Call(ast.Name("sorted", ast.Load()), [entries], [])
+        table = ast.Call(ast.Name("dict", ast.Load()), [in_order], [])
+        yield ast.Call(ast.Attribute(table, node.func.attr, ast.Load()), [], []), "ordered"
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in COPIES:
         yield node.func.value, "edit"
     if (
@@ -362,6 +370,13 @@ def _of_copies(node: ast.expr, parent: ast.AST, field: str) -> Iterator[tuple[as
         yield node.args[0], "edit"
     if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice) and isinstance(node.ctx, ast.Load):
         yield node.value, "edit"
+
+
+def _changes(loop: ast.For, node: ast.expr) -> bool:
+    """Return True if the body of a loop adds to or removes from what it goes through."""
+    name = re.escape(ast.unparse(node))
+    changes = re.compile(rf"(?<![\w.]){name}\.(remove|pop|append|insert|discard|add)\(|\bdel {name}\[")
+    return any(changes.search(ast.unparse(part)) for part in loop.body)
 
 
 def _of_statements(owner: ast.AST, field: str, loop: bool, lines: dict[int, None]) -> Iterator[Edit]:

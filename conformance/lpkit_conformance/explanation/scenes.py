@@ -74,6 +74,7 @@ class Culprit:
         table: True if it is a list or an array for all requests.
         unwritten: True if it is an entry that is as the constructor left it.
         keyed: True if it is looked up by a key that is not the request's own row or slot, as in a cache.
+        of_class: True if it is a container in the body of a class, which all instances share.
         how: key of the cause, if it is not the value that is wrong: an earlier step left it (``kept``), an exception
             goes with it (``raised``), it goes from one request to another (``carried``), or from one row to the next
             in ``apply``, where it has to be held at the right value (``pinned``).
@@ -94,6 +95,7 @@ class Culprit:
     table: bool = False
     unwritten: bool = False
     keyed: bool = False
+    of_class: bool = False
 
     @property
     def stored(self) -> bool:
@@ -226,7 +228,7 @@ class Scene:
             if len(keys) != 1 or (self.how == "carried" and (keys[0].endswith("]") or CALLABLES in path)):
                 break
             path = (*path, *keys)
-        if 1 < len(keys) <= MOST_TOGETHER and not any("[" in key for key in keys):
+        if 1 < len(keys) <= MOST_TOGETHER and not any(key.endswith("]") for key in keys):
             return replace(self.culprit((*path, keys[0])), others=tuple(keys[1:]))
         if path and not keys and isinstance(self._innermost, FunctionType):  # what it reads of its instance is wrong
             behind = replace(self, tables=[*self.tables, path[0]])._below(())
@@ -315,12 +317,15 @@ class Scene:
         self._row_right(lambda host: None, around)
         keyed = self.how == "carried" or (name.endswith("]") and ENTRY not in name and not self._is_field(name))
         declared = self._declared(path)
-        if self.how == "carried" and writes.last and not writes.keyed:
+        of_class = self.how == "carried" and not writes.keyed and self._is_class_container(path[0])
+        if self.how == "carried" and writes.last and not writes.keyed and not of_class:
             declared = ""  # the line that changes what the class or the module has
         line = str((keyed and writes.keyed) or declared or writes.line or "")
         keyed = keyed and (writes.keyed is not None or self._owner_of(path[0])[1])
         unwritten = culprits[-1].unwritten and writes.first is None
-        return replace(culprits[-1], line=line, reported=writes.reported, keyed=keyed, unwritten=unwritten)
+        return replace(
+            culprits[-1], line=line, reported=writes.reported, keyed=keyed, unwritten=unwritten, of_class=of_class
+        )
 
     def _is_field(self, name: str) -> bool:
         """Return True for an entry whose key the author's file spells out, as of a dict of options."""
@@ -339,6 +344,11 @@ class Scene:
         """Return the class or the module that has this, and True if it is a function with a cache."""
         owner, key = State.of(self._blank().processor, self._owners).places.get(name, (None, ""))
         return (owner, isinstance(vars(owner)[key], CACHED)) if isinstance(owner, type | ModuleType) else (None, False)
+
+    def _is_class_container(self, name: str) -> bool:
+        owner, cached = self._owner_of(name)
+        key = name.rpartition(".")[2]
+        return isinstance(owner, type) and not cached and isinstance(vars(owner).get(key), dict | list | set)
 
     def _blank(self) -> Host:
         """Return a new engine without requests."""

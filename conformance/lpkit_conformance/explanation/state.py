@@ -176,6 +176,15 @@ def state_of(path: str, value: Any, position: int) -> State:
     elif isinstance(value, list | torch.Tensor | np.ndarray):
         if getattr(value, "ndim", 1) > 0 and 0 <= position < len(value):
             parts.places = {path + ENTRY: (value, position)}
+    elif isinstance(value, tuple):  # only what can be set back: inside the author's objects
+        fields = [f".{name}" for name in getattr(value, "_fields", ())] or [
+            f"[{number}]" for number in range(len(value))
+        ]
+        for name, part in zip(fields, value, strict=True):
+            if is_authors_object(part) and not isinstance(part, tuple):
+                inner = state_of(path + name, part, position)
+                parts.home = inner.home
+                parts.places |= inner.places
     elif isinstance(value, functools.partial):
         return state_of(path, value.func, position)
     elif isinstance(value, MethodType):
@@ -218,11 +227,18 @@ def leaves(parts: State, depth: int = MOST_LEVELS) -> Iterator[tuple[State, str]
     """Yield the parts that are data, those of callables and objects included."""
     for name in list(parts.places)[:MOST_PARTS]:
         value = parts.get(name)
-        inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-        if isinstance(value, DATA) and not any(callable(part) or is_authors_object(part) for part in inner):
+        if isinstance(value, DATA) and not _holds_objects(value):
             yield parts, name
         elif depth:
             yield from leaves(state_of(name, value, 0), depth - 1)
+
+
+def _holds_objects(value: Any) -> bool:
+    """Return True if a container, or a tuple in it, holds callables or the author's objects."""
+    parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+    return any(
+        _holds_objects(part) if isinstance(part, tuple) else callable(part) or is_authors_object(part) for part in parts
+    )
 
 
 def defaults(function: Any) -> list[Any]:

@@ -202,15 +202,14 @@ def _evidence(subject: Subject, small: Program, trouble: Trouble, make_host: Mak
             line, name = findings.reading_line(subject.plugin.cls, "idx_mapping")
             if mapped and line and _outcome(subject, small, mapped, small.ops) is None:
                 finding = replace(finding, cause=cause("per-request"), location=line, state=name)
+        finding = replace(finding, vague=finding.exception == "IndexError")  # the line that made the index may be wrong
         if not trouble.location:
             finding = replace(finding, location=findings.at_fault(subject, trouble.method))
         if trouble.method == "apply" and (state := find_raising(subject, small.ops, small.max_num_seqs, make_host)):
             where = {**finding.where, "raised in": finding.location.rpartition("/")[2]}
             line = state.line or finding.location
             made = fix("derived").replace("{name}", state.name) if state.table else ""
-            finding = replace(
-                finding, where=where, cause=state.cause(""), vague=not made, fix=made, location=line, state=state.name
-            )
+            finding = replace(finding, where=where, cause=state.cause(""), fix=made, location=line, state=state.name)
     else:
         differs = (trouble.step, trouble.request)
         finding = findings.departure(trouble, {"program": small.name}, operations)
