@@ -38,7 +38,7 @@ class EngineSide:
         self._events: Iterator[dict[str, Any]] = iter(())
 
     def begin(self, runner: Runner, job: dict[str, Any]) -> dict[str, Any]:
-        """Start the engine and return the first fields of :class:`.results.Show`; it starts on its own ``host`` only."""
+        """Start the engine, unless it is of another ``host``; return the first fields of :class:`.results.Show`."""
         torch.set_num_threads(1)
         version = import_vllm()
         sys.path[:0] = job["path"]
