@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib
 import inspect
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import pytest
 from lpkit.runtime import V2Engine, make_config
+from lpkit_conformance.engine import model
 from lpkit_conformance.vllm_api import stub
 
 pytestmark = [pytest.mark.engine, pytest.mark.filterwarnings("ignore")]
@@ -67,6 +69,20 @@ def test_every_field_of_the_configuration_is_vllms() -> None:
         ours = {item.name for item in fields(getattr(config, name))}
         # What get_vocab_size() returns, what vLLM works out later, and where a host puts a tokenizer of its own.
         assert ours - known <= {"vocab_size", "runner_type", "lpkit_tokenizer"}
+
+
+@pytest.mark.parametrize("given", [{}, {"num_key_value_heads": 1, "sliding_window": 128}], ids=["tiny", "windows"])
+def test_the_model_configuration_answers_as_vllms_does_for_the_tiny_model(
+    given: dict[str, Any], tmp_path: Path
+) -> None:
+    from vllm.config import ModelConfig
+
+    model.write(tmp_path, 512, 256)
+    theirs: Any = ModelConfig(model=str(tmp_path), skip_tokenizer_init=True, max_model_len=256, hf_overrides=given)
+    ours = make_config(vocab_size=512, max_model_len=256, hf_config=given).model_config
+    for method in ("get_vocab_size", "get_sliding_window", "get_total_num_kv_heads"):
+        assert getattr(ours, method)() == getattr(theirs, method)(), method
+    assert ours.hf_text_config.num_attention_heads == theirs.hf_text_config.num_attention_heads
 
 
 @pytest.mark.needs_release("0.32")

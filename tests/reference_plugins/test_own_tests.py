@@ -62,7 +62,7 @@ def test_the_suite_in_this_process() -> None:
 @pytest.mark.broad
 @pytest.mark.parametrize("plugin", [item for item in PLUGINS if item != SPARSE], ids=lambda path: path.name)
 def test_the_others_read_histories_and_v2s_rows_right(plugin: Path) -> None:
-    assert len(passed(plugin, select=("LP502", "LP505", "LP804", "LP806", "LP809"), alone=True)) >= 4
+    assert len(passed(plugin, select=("LP502", "LP505", "LP509", "LP804", "LP806", "LP809"), alone=True)) >= 4
 
 
 @pytest.mark.deep

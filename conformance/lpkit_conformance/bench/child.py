@@ -7,12 +7,13 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, replace
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lpkit_conformance.processes.child import Parent
+from lpkit_conformance.processes.codec import encode
 from lpkit_conformance.settings.hosts import hosts_of
 from lpkit_conformance.suite.load_failures import load_failure
 from lpkit_conformance.vllm_api.choose import STANDIN, prepare
@@ -70,7 +71,7 @@ def work(parent: Parent) -> None:
     parent.tell("loaded", interface=comparison.interface, case=loaded[0][2].text)
     effort = Effort(job["seconds"], job["rounds"])
     for point in comparison.points(effort, lambda label: parent.tell("progress", label=label)):
-        parent.tell("point", point=asdict(point))
+        parent.tell("point", point=encode(point))
         if any(candidate.kind == "target" and candidate.problem for candidate in point.sides):
             break  # the same problem at every size
     parent.tell("done", notes=comparison.notes)

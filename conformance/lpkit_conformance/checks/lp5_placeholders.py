@@ -29,41 +29,32 @@ from lpkit_conformance.checks.lazily import (
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.instruments.author_lines import following, only_looks, parsed, value_of
 from lpkit_conformance.programs.generate import Arrive, Finish, Program, Step, program
-from lpkit_conformance.results import Failed, Finding, NeverActive
+from lpkit_conformance.results import Failed, Finding
 from lpkit_conformance.vllm_api.releases import ASYNC_SINCE
 from lpkit_conformance.vllm_api.runners import V1
 
 
-class LP505(LadderCheck):
+class LP505(Check):
     """A placeholder is not treated as a token.
 
     vLLM never replaces the placeholders of async scheduling for an installed plugin: its output lists keep -1. After a
     preemption, -1 also follows the known tokens. The plugin must not use -1 as a token, in particular not as the last
-    token of the vocabulary, and the other requests of the batch are unaffected. A plugin with an entry point makes no
-    edit that depends on token ids if only placeholders cause it; for other plugins LP508 gives this as advice.
+    token of the vocabulary. LP508 judges other edits that follow from placeholders, LP509 the other requests.
 
-    Why: ``logits[-1]`` is legal in Python, so the plugin silently edits token ``vocab_size - 1`` (vLLM #52461). A hash
-    or a run of equal ids is as wrong if the ids are placeholders.
+    Why: ``logits[-1]`` is legal in Python, so the plugin silently edits token ``vocab_size - 1`` (vLLM #52461).
 
     Fix: skip ids below 0; leave the logits of a request unchanged if its history is unknown.
     """
 
-    code, name, hosts, needs_action = "LP505", "placeholders", (V1,), False
+    code, name, hosts = "LP505", "placeholders", (V1,)
     since = ASYNC_SINCE
-    requires = ("LP101", "LP301", "LP201", "LP204", "LP501")
+    requires = ("LP101", "LP301", "LP501")
     own_exceptions = EVERY_METHOD
 
     def run(self, subject: Subject) -> str | None:
         for outputs in FIRST_OUTPUTS:
             self._judge_behind(subject, outputs)
-        cls = subject.plugin.cls
-        name = f"{cls.__module__}:{cls.__qualname__}"
-        if any(entry.value.partition("[")[0].strip() == name for entry in installed()):  # vLLM loads it
-            judge_dependence(subject)
-        try:
-            return super().run(subject)
-        except NeverActive:
-            return None  # the part that needs no request to act was judged above
+        return None
 
     def _judge_behind(self, subject: Subject, count: int) -> None:
         """Fail if placeholders after a number of known tokens, as after a preemption, are treated as the last token."""
@@ -107,6 +98,49 @@ class LP505(LadderCheck):
             driver.begin()
         return stand.stepped(subject, driver, [request])[1]
 
+
+class LP508(Check):
+    """An edit that depends on token ids is not made for placeholders.
+
+    If other token ids give another edit, a history of placeholders gives none, or the edit of a history without the
+    tokens in question. A rule of lengths counts placeholders. A plugin with an entry point fails. For a plugin that is
+    passed explicitly it is advice: vLLM replaces its placeholders before ``apply``.
+
+    Why: the lists of an entry point's class keep -1 under async scheduling, the default. A hash, or a run of equal
+    ids, is then of placeholders, and the edits follow from it without an error.
+
+    Fix: skip ids below 0; leave the logits of a request unchanged if its history is unknown.
+    """
+
+    code, name, hosts, tier = "LP508", "edits-for-placeholders", (V1,), "advice"
+    since = ASYNC_SINCE
+    requires = ("LP101", "LP301", "LP505")
+
+    def run(self, subject: Subject) -> str | None:
+        cls = subject.plugin.cls
+        name = f"{cls.__module__}:{cls.__qualname__}"
+        loaded = any(entry.value.partition("[")[0].strip() == name for entry in installed())
+        _judge_dependence(subject, advised=not loaded)
+        return None
+
+
+class LP509(LadderCheck):
+    """A request with placeholders leaves the other requests alone.
+
+    In a batch, the output lists of some requests hold only placeholders, as those of an installed plugin do under async
+    scheduling. Every request whose tokens are known gets the same as alone.
+
+    Why: a condition on the whole batch, such as ``-1 in outputs``, takes the rule from all requests, or gives them the
+    edit of one.
+
+    Fix: decide for each row by its own output list.
+    """
+
+    code, name, hosts = "LP509", "beside-placeholders", (V1,)
+    since = ASYNC_SINCE
+    requires = ("LP201", "LP204", "LP505")
+    own_exceptions = EVERY_METHOD
+
     def host(self, subject: Subject, max_num_seqs: int) -> v1.V1Host:
         return hostile.NeverRepaired(subject, max_num_seqs)
 
@@ -122,28 +156,6 @@ class LP505(LadderCheck):
         )
 
 
-class LP508(Check):
-    """An edit that depends on token ids is not made for placeholders.
-
-    If other token ids give another edit, a history of placeholders gives none, or the edit of a history without the
-    tokens in question. A rule of lengths counts placeholders. Advice for a plugin that is passed explicitly, for which
-    vLLM replaces placeholders before ``apply``; LP505 requires it of a plugin with an entry point.
-
-    Why: as soon as the class becomes an entry point, its lists keep -1 under async scheduling, the default. Its edits
-    then follow from placeholders, without an error.
-
-    Fix: skip ids below 0; leave the logits of a request unchanged if its history is unknown.
-    """
-
-    code, name, hosts, tier = "LP508", "edits-for-placeholders", (V1,), "advice"
-    since = ASYNC_SINCE
-    requires = ("LP101", "LP301", "LP505")
-
-    def run(self, subject: Subject) -> str | None:
-        judge_dependence(subject)
-        return None
-
-
 INDEXING = r"gather|scatter|index_|take"
 """Calls that take indices."""
 
@@ -157,8 +169,8 @@ LENGTHS = (0, 4, 40)
 """Outputs of the histories that are compared: some rules act from a certain length on."""
 
 
-def judge_dependence(subject: Subject) -> None:
-    """Fail if placeholders alone give an edit that no token ids give, or that other ids change.
+def _judge_dependence(subject: Subject, advised: bool) -> None:
+    """Fail, or advise, if placeholders alone give an edit that no token ids give, or that other ids change.
 
     The part of an edit that most histories share does not depend on the ids; it may stay. If it depends on the length
     alone, a placeholder counts as a token.
@@ -189,6 +201,7 @@ def judge_dependence(subject: Subject) -> None:
             f"{float(unknown[0, token]):g}",
             cause=advice.cause("lengths" if counts else "ids", LP508.code),
             location=findings.at_fault(subject, "apply"),
+            advice=advised,
         )
 
 

@@ -33,7 +33,7 @@ from lpkit_conformance.checks.lazily import (
 )
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Step
-from lpkit_conformance.results import Failed, Finding
+from lpkit_conformance.results import Failed, Finding, NeverActive
 from lpkit_conformance.settings.cases import Case, distinct
 from lpkit_conformance.vllm_api.tokenizer import leaves
 
@@ -165,10 +165,10 @@ class LP603(Check):
     """State does not grow with the number of requests served.
 
     After hundreds of requests with different arguments, an instance holds as much as after the first dozens. A cache or
-    a window of bounded size may fill up, but never drops entries that a running request uses.
+    a window of bounded size may fill up.
 
     Why: a server runs for weeks, so even a small leak per request, or per argument that a client chooses, exhausts
-    its memory. If a table forgets its oldest entries, a long request gets another request's arguments.
+    its memory.
 
     Fix: forget a request when its row is removed or replaced (V1), or its slot is reused (V2). Give caches a bound:
     `functools.lru_cache(maxsize=...)`.
@@ -181,7 +181,6 @@ class LP603(Check):
         size = subject.setup.vocab_size
         sizes = self._sizes(subject, size)
         if not _grows(sizes):
-            self._judge_resident(subject)
             # A number need not be a token id, and the ids of a small vocabulary soon recur.
             size, sizes = BEYOND, []
             with contextlib.suppress(calls.PluginError):
@@ -199,35 +198,6 @@ class LP603(Check):
             fix=advice.fix(whose, self.code),
             location=line,
         )
-
-    def _judge_resident(self, subject: Subject) -> None:
-        """Fail if a request departs from its solo run while many with different arguments arrive and leave."""
-        crowd = replace(subject, relatives=(subject.setup.case, *relatives_of(subject, range(1, PASSING + 1))))
-        crowd.plugin.restore_modules()
-        host = parts.default_host(crowd, 2 + PASSING_AT_ONCE)
-        ops: list[Op] = [Arrive("resident", 0), Step()]
-        for start in range(1, len(crowd.cases), PASSING_AT_ONCE):
-            names = [(f"r{n}", n) for n in range(start, min(start + PASSING_AT_ONCE, len(crowd.cases)))]
-            ops += [*(Arrive(name, n) for name, n in names), Step(), *(Finish(name) for name, _ in names)]
-        seen = list(host.run(ops := [*ops, Step()]))
-        runs = solo.solo_runs(crowd)
-        runs.prepare({"resident": host.pool.requests["resident"]})
-        for observation in seen:
-            mismatch = compare.compare(observation, runs)
-            if mismatch is not None:
-                lost = culprit.find_culprit(crowd, ops, host.max_num_seqs, mismatch, parts.default_host)
-                passed = min((observation.step - 1) * PASSING_AT_ONCE, len(crowd.cases) - 1)
-                finding = Finding(
-                    f"a request gets different logits than alone once {passed} others with other arguments have come",
-                    {"token id": str(mismatch.token), "output tokens": str(observation.step - 1)},
-                    f"{mismatch.expected:g}",
-                    f"{mismatch.got:g}",
-                    cause=advice.cause("dropped", self.code),
-                    fix=advice.fix("dropped", self.code),
-                    location=lost.line if lost else "",
-                    state=lost.name if lost else "",
-                )
-                raise Failed(finding)
 
     def _growing(self, subject: Subject, numbers: int) -> tuple[str, str]:
         """Return the name of the state that grows most, and ``file:line`` of the last write that let it grow."""
@@ -262,6 +232,51 @@ class LP603(Check):
             _churn(subject, host, len(sizes), numbers)
             sizes.append(held(host.processor))
         return sizes
+
+
+class LP608(Check):
+    """A running request keeps its state, however many others come.
+
+    While a request runs, hundreds of others with different arguments arrive and leave. It gets the same as alone.
+
+    Why: if a table of bounded size drops or overwrites its oldest entry, a long request gets another request's
+    arguments, or none.
+
+    Fix: keep what a running request uses with its row (V1) or slot (V2), whatever a table of all of them drops.
+    """
+
+    code, name, requires, method = "LP608", "keeps-running-state", ("LP101", "LP301", "LP601", "LP113", "LP210"), STATE
+    suspects = ("LP208",)  # the batch is large
+    needs_action = True
+
+    def run(self, subject: Subject) -> str | None:
+        crowd = replace(subject, relatives=(subject.setup.case, *relatives_of(subject, range(1, PASSING + 1))))
+        crowd.plugin.restore_modules()
+        host = parts.default_host(crowd, 2 + PASSING_AT_ONCE)
+        ops: list[Op] = [Arrive("resident", 0), Step()]
+        for start in range(1, len(crowd.cases), PASSING_AT_ONCE):
+            names = [(f"r{n}", n) for n in range(start, min(start + PASSING_AT_ONCE, len(crowd.cases)))]
+            ops += [*(Arrive(name, n) for name, n in names), Step(), *(Finish(name) for name, _ in names)]
+        served = list(host.run(ops := [*ops, Step()]))
+        runs = solo.solo_runs(crowd)
+        acted = runs.prepare({"resident": host.pool.requests["resident"]})
+        for observation in served:
+            mismatch = compare.compare(observation, runs)
+            if mismatch is not None:
+                lost = culprit.find_culprit(crowd, ops, host.max_num_seqs, mismatch, parts.default_host)
+                passed = min((observation.step - 1) * PASSING_AT_ONCE, len(crowd.cases) - 1)
+                raise Failed(
+                    f"a request gets different logits than alone once {passed} others with other arguments have come",
+                    {"token id": str(mismatch.token), "output tokens": str(observation.step - 1)},
+                    f"{mismatch.expected:g}",
+                    f"{mismatch.got:g}",
+                    cause=advice.cause("dropped", self.code),
+                    location=lost.line if lost else "",
+                    state=lost.name if lost else "",
+                )
+        if not acted:
+            raise NeverActive
+        return None
 
 
 def _churn(subject: Subject, host: Host, block: int, numbers: int, count: int = CHURN) -> None:

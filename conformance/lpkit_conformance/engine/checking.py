@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,7 +18,7 @@ from lpkit_conformance.checks.engine.evidence import Evidence
 from lpkit_conformance.checks.lp9_engine import LP901, LP902, LP904, LP905, LP906, EngineCheck
 from lpkit_conformance.engine.drafted import NGRAM
 from lpkit_conformance.engine.losses import load_failure, location, short, unloadable
-from lpkit_conformance.engine.process import EngineProcess, ProcessLost, RemoteError, generate
+from lpkit_conformance.engine.process import EngineProcess, ProcessLost, RemoteError
 from lpkit_conformance.engine.requests import following
 from lpkit_conformance.engine.sizes import engine_settings
 from lpkit_conformance.engine.tiny import EngineError, EngineSettings, import_vllm
@@ -31,7 +31,7 @@ from lpkit_conformance.settings.plan import Plan
 from lpkit_conformance.suite.supervisor import Progress
 from lpkit_conformance.vllm_api.runners import V1, V2, Runner
 
-CHILD = "lpkit_conformance.engine.child"
+PLUGIN_SIDE = "lpkit_conformance.engine.child:PluginSide"
 NEEDED = "--engine vllm needs a vLLM that works in this Python environment"
 
 STEP_SECONDS = 120.0
@@ -190,11 +190,12 @@ class _HostRun:
         except EngineError as error:
             raise _NoRunner(str(error)) from None
         try:
-            version = self._call(import_vllm, seconds=START_SECONDS)
+            version = self._worker.call(import_vllm, timeout=START_SECONDS)
         except EngineError as error:
             raise EngineUnavailable(f"{NEEDED}: {short(error)}") from None
         try:
-            self.survey = self._call("survey", self.runner, self.job.target, self.job.path, encode(self.job.plan))
+            self._worker.keep(PLUGIN_SIDE, self.runner, timeout=self.job.limit)
+            self.survey = self._call("survey", self.job.target, self.job.path, encode(self.job.plan))
         except EngineError as error:
             if isinstance(error, RemoteError) and error.kind == "CaseError":
                 raise _Broken(error.message) from None
@@ -206,11 +207,14 @@ class _HostRun:
             self._worker.close()
             self._worker = None
 
-    def _call(self, function: Callable[..., Any] | str, *args: Any, seconds: float | None = None) -> Any:
-        """Call a function there, or the one of this name in ``child``."""
+    def _call(self, method: str, *args: Any, seconds: float | None = None) -> Any:
+        """Call a method of the plugin's side there."""
         assert self._worker is not None
-        called = f"{CHILD}:{function}" if isinstance(function, str) else function
-        return self._worker.call(called, *args, timeout=seconds or self.job.limit)
+        return self._worker.ask(method, *args, timeout=seconds or self.job.limit)
+
+    def _generate(self, asks: Sequence[Ask]) -> dict[str, Answer]:
+        assert self._worker is not None
+        return self._worker.generate(asks, self.job.limit)
 
     def _reopen(self) -> None:
         self._close()
@@ -282,7 +286,7 @@ class _HostRun:
             with self._step(LP905):
                 bad = tuple(ask for _, ask in evidence.workload.bad)
                 company = following(evidence.workload.company, evidence.alone)
-                answers = self._call(generate, (*company, *bad)) if bad else {}
+                answers = self._generate((*company, *bad)) if bad else {}
                 evidence.refused = {ask.request_id: answers.pop(ask.request_id) for ask in bad}
                 evidence.company = answers
         except _Blamed:
@@ -313,8 +317,8 @@ class _HostRun:
     def _serve(self, asks: Sequence[Ask]) -> dict[str, Answer]:
         """All of them mixed; of a trace also what the engine did of it."""
         if self.job.plan.trace is None:
-            answers: dict[str, Answer] = self._call(generate, asks)
-            return answers
+            return self._generate(asks)
+        answers: dict[str, Answer]
         answers, met = self._call("serve_trace", asks)
         self.notes += met
         return answers

@@ -6,8 +6,8 @@
         answers = engine.generate([Ask("a", (1, 2, 3), {"max_tokens": 5, "extra_args": {...}}, logits=True)])
 
 The child is a :class:`lpkit_conformance.processes.supervise.Child`, prepared before it imports anything of vLLM. Each
-job is a call of a function. Arguments and answers are pickled inside the JSON: they hold arrays of logits and classes
-of plugins, which JSON has no form for. So trust an answer no more than the plugin that ran there.
+job is a call of a method of its :class:`ChildSide`. Arguments and answers are pickled inside the JSON: they hold arrays
+of logits and classes of plugins, which JSON has no form for. So trust an answer no more than the plugin that ran there.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class EngineProcess:
         # A server's watcher and quarantine have no part in a check, and threads only get in each other's way.
         self._child = Child(f"{__name__}:serve", {SWITCH: "", QUARANTINE: "", **ONE_THREAD, **(env or {})}, log)
         try:
-            self._ask([*(str(path) for path in sys_path), *import_path()], START_TIMEOUT)
+            self._send([*(str(path) for path in sys_path), *import_path()], START_TIMEOUT)
             self.call(prepare, runner)
         except BaseException:
             self.close()
@@ -79,14 +79,16 @@ class EngineProcess:
         Raises RemoteError when it raised, ProcessLost when the child ended, printed too much or took longer than
         ``timeout`` seconds (all of it is then ended).
         """
-        name = function if isinstance(function, str) else f"{function.__module__}:{function.__qualname__}"
-        answer = self._ask({"function": name, "args": _pack(args)}, timeout)
+        return self._call("call", function, *args, timeout=timeout)
+
+    def _call(self, method: str, *args: Any, timeout: float = START_TIMEOUT) -> Any:
+        answer = self._send({"method": method, "args": _pack(args)}, timeout)
         if "value" in answer:
             return _unpack(answer["value"])
         error = RemoteError(**answer)
         raise EngineError(error.message) if error.kind == EngineError.__name__ else error
 
-    def _ask(self, job: Any, timeout: float) -> Any:
+    def _send(self, job: Any, timeout: float) -> Any:
         try:
             return self._child.call(job, timeout)
         except Lost as loss:
@@ -100,20 +102,24 @@ class EngineProcess:
 
         Raises RemoteError with the engine's own error.
         """
-        self.runner_class: str = self.call(start, settings, tuple(logits_processors))
-
-    def stop(self) -> None:
-        """End the engine that runs there, if one does."""
-        self.call(stop)
+        self.runner_class: str = self._call("start", settings, tuple(logits_processors))
 
     def generate(self, asks: Iterable[Ask], timeout: float = START_TIMEOUT) -> dict[str, Answer]:
         """``TinyEngine.generate`` in the child."""
-        answers: dict[str, Answer] = self.call(generate, tuple(asks), timeout=timeout)
+        answers: dict[str, Answer] = self._call("generate", tuple(asks), timeout=timeout)
         return answers
 
     def inspect(self, function: Callable[..., Any] | str, *args: Any) -> Any:
         """``function(engine, *args)`` in the child, with the ``TinyEngine``; its answer must pickle."""
-        return self.call(_inspect, function, args)
+        return self._call("inspect", function, *args)
+
+    def keep(self, made: str, *args: Any, timeout: float = START_TIMEOUT) -> None:
+        """Keep ``made(side, *args)`` in the child, with its :class:`ChildSide`, for :meth:`ask`."""
+        self._call("keep", made, *args, timeout=timeout)
+
+    def ask(self, method: str, *args: Any, timeout: float = START_TIMEOUT) -> Any:
+        """Call a method of what :meth:`keep` made."""
+        return self._call("ask", method, *args, timeout=timeout)
 
     def close(self) -> None:
         """End the child and all that it has started, at once: an orderly shut-down would take seconds."""
@@ -126,17 +132,60 @@ class EngineProcess:
         self.close()
 
 
-# The child's side.
+class ChildSide:
+    """The child's engine, the object that it keeps, and the calls that it answers."""
 
-_engine: TinyEngine | None = None
+    def __init__(self) -> None:
+        self._engine: TinyEngine | None = None
+        self._kept: Any = None
+
+    @property
+    def engine(self) -> TinyEngine:
+        """The engine of this process. Raises EngineError if none runs."""
+        if self._engine is None:
+            raise EngineError("no engine is running in this process")
+        return self._engine
+
+    def call(self, function: Callable[..., Any] | str, *args: Any) -> Any:
+        """Call a function, or the one of this name."""
+        return (resolve(function) if isinstance(function, str) else function)(*args)
+
+    def inspect(self, function: Callable[..., Any] | str, *args: Any) -> Any:
+        """Call a function with the engine."""
+        return self.call(function, self.engine, *args)
+
+    def start(self, settings: EngineSettings, logits_processors: Sequence[str | type]) -> str:
+        """Start an engine in place of the one that runs. Return its runner's class, or raise the engine's error."""
+        self.stop()
+        self._engine = TinyEngine(settings, logits_processors)
+        return self._engine.runner_class
+
+    def stop(self) -> None:
+        """End the engine, if one runs."""
+        if self._engine is not None:
+            engine, self._engine = self._engine, None
+            engine.close()
+
+    def generate(self, asks: tuple[Ask, ...]) -> dict[str, Answer]:
+        """Serve the requests mixed, as their arrival steps say."""
+        return self.engine.generate(asks)
+
+    def keep(self, made: str, *args: Any) -> None:
+        """Make the object whose methods :meth:`ask` calls."""
+        self._kept = resolve(made)(self, *args)
+
+    def ask(self, method: str, *args: Any) -> Any:
+        """Call a method of the object."""
+        return getattr(self._kept, method)(*args)
 
 
 def serve(parent: Parent) -> None:
     """Entry of the child: answer calls until there are no more."""
     sys.path[:] = parent.job()
+    side = ChildSide()
     while (call := parent.job()) is not None:
         try:
-            answer = {"value": _pack(resolve(call["function"])(*_unpack(call["args"])))}
+            answer = {"value": _pack(getattr(side, call["method"])(*_unpack(call["args"])))}
         except BaseException as error:
             answer = {"kind": type(error).__name__, "message": str(error), "details": traceback.format_exc()}
         parent.answer(answer)
@@ -148,36 +197,3 @@ def _pack(value: Any) -> str:
 
 def _unpack(text: str) -> Any:
     return pickle.loads(base64.b64decode(text))
-
-
-def start(settings: EngineSettings, logits_processors: Sequence[str | type]) -> str:
-    """Start an engine in place of this process's engine. Return its runner's class, or raise the engine's error."""
-    global _engine
-    stop()
-    _engine = TinyEngine(settings, logits_processors)
-    return _engine.runner_class
-
-
-def stop() -> None:
-    """End the engine of this process, if one runs."""
-    global _engine
-    if _engine is not None:
-        engine, _engine = _engine, None
-        engine.close()
-
-
-def generate(asks: tuple[Ask, ...]) -> dict[str, Answer]:
-    """Serve the requests mixed, as their arrival steps say."""
-    return running().generate(asks)
-
-
-def _inspect(function: Callable[..., Any] | str, args: tuple[Any, ...]) -> Any:
-    inspector = resolve(function) if isinstance(function, str) else function
-    return inspector(running(), *args)
-
-
-def running() -> TinyEngine:
-    """The engine of this process. Raises EngineError if none runs."""
-    if _engine is None:
-        raise EngineError("no engine is running in this process")
-    return _engine

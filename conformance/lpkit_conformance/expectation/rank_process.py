@@ -13,6 +13,7 @@ from unittest import mock
 
 from lpkit_conformance.instruments.clocks import clock_ahead
 from lpkit_conformance.processes.child import Parent
+from lpkit_conformance.processes.codec import decode, encode
 from lpkit_conformance.processes.supervise import HASH_SEED, ONE_THREAD, Child, Lost, import_path
 
 if TYPE_CHECKING:
@@ -30,8 +31,7 @@ def second_rank(target: str, subject: Subject, follow: bool = False) -> Child:
     setup = subject.setup
     job = {
         "target": target,
-        "case": setup.case.to_json(),
-        "others": [case.to_json() for case in setup.others],
+        "cases": encode((setup.case, *setup.others)),
         "words": setup.words,
         "setup": {name: getattr(setup, name) for name in ("vocab_size", "max_num_seqs", "seed", "tokenizer", "model")},
         "foreign": subject.foreign,
@@ -95,16 +95,17 @@ def work(parent: Parent) -> None:
     sys.path[:] = job["path"]
     device = torch.device(job["device"])
     lend_buffers(device)
+    case, *others = decode(tuple[Case, ...], job["cases"])
     with as_second_rank(job["device"]):
         subject = Subject.of(
             job["target"],
             resolve_target(job["target"]),
             "",
-            Case.parse(job["case"]),
+            case,
             device=device,
             world=SECOND_RANK,
             vocabulary=tuple(job["words"]),
-            others=tuple(map(Case.parse, job["others"])),
+            others=tuple(others),
             **job["setup"],
         )
         with trail() if job["follow"] else nullcontext() as seen:

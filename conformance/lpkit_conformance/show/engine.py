@@ -1,7 +1,7 @@
 """The same request in a real vLLM on the CPU: its own stages, and its own sampler's choices.
 
 At each step the sampler is called again with the same random numbers, and with processors that pass the logits on. The
-toy speaks in place of the engine's model. :mod:`.run` calls :func:`begin` and :func:`event` in the engine's process.
+toy speaks in place of the engine's model.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from lpkit import v1, v2
 from lpkit_conformance.checks.engine.asks import Ask
 from lpkit_conformance.engine.beyond_cpu import cut_in_torch
 from lpkit_conformance.engine.child import hide_installed, reasoning_config
+from lpkit_conformance.engine.process import ChildSide
 from lpkit_conformance.engine.tiny import EngineSettings, TinyEngine, import_vllm
 from lpkit_conformance.errors import UsageError
 from lpkit_conformance.explanation.steps import MODEL
@@ -29,22 +30,25 @@ from lpkit_conformance.vllm_api.runners import V1, Runner
 STAGES = "vLLM's stages"
 """Name of the steps of vLLM before, between and after the processors."""
 
-_state: dict[str, Iterator[dict[str, Any]]] = {}
 
+class EngineSide:
+    """The events of a request, for :mod:`.run`, in the process of the engine that serves it."""
 
-def begin(runner: Runner, job: dict[str, Any]) -> dict[str, Any]:
-    """Start the engine and return the first fields of :class:`.results.Show`; on another ``host``, nothing starts."""
-    torch.set_num_threads(1)
-    version = import_vllm()
-    sys.path[:0] = job["path"]
-    events = _state["events"] = played(job, f"a real vLLM {version}", partial(_Played, runner, job["model"]))
-    first = next(events)
-    return first if first.get("host", runner) != runner else {**first, **next(events, {})}
+    def __init__(self, _: ChildSide) -> None:
+        self._events: Iterator[dict[str, Any]] = iter(())
 
+    def begin(self, runner: Runner, job: dict[str, Any]) -> dict[str, Any]:
+        """Start the engine, unless it is of another ``host``; return the first fields of :class:`.results.Show`."""
+        torch.set_num_threads(1)
+        version = import_vllm()
+        sys.path[:0] = job["path"]
+        self._events = played(job, f"a real vLLM {version}", partial(_Played, runner, job["model"]))
+        first = next(self._events)
+        return first if first.get("host", runner) != runner else {**first, **next(self._events, {})}
 
-def event() -> dict[str, Any] | None:
-    """Return the next step, or a problem; None after the last."""
-    return next(_state["events"], None)
+    def event(self) -> dict[str, Any] | None:
+        """Return the next step, or a problem; None after the last."""
+        return next(self._events, None)
 
 
 class _Played:

@@ -21,7 +21,7 @@ from lpkit_conformance.vllm_api.attempts import run_child
 from lpkit_conformance.vllm_api.runners import V1, V2, Runner
 
 CHILD = "lpkit_conformance.show.child:work"
-ENGINE = "lpkit_conformance.show.engine"
+ENGINE = "lpkit_conformance.show.engine:EngineSide"
 MOST_STEPS = 1024
 LIMIT_SECONDS = 20.0
 
@@ -116,11 +116,12 @@ def _on_engine(job: dict[str, Any], options: ShowOptions, take: Callable[[Event]
         while needed != runner:
             runner = needed or runner
             with EngineProcess(runner) as process:
-                event = process.call(f"{ENGINE}:begin", runner, job)
+                process.keep(ENGINE)
+                event = process.ask("begin", runner, job)
                 needed = event.get("host", runner)
                 while event and needed == runner:
                     take(event)
-                    event = process.call(f"{ENGINE}:event", timeout=options.limit)
+                    event = process.ask("event", timeout=options.limit)
     except ProcessLost as error:
         raise error.loss from None
     except EngineError as error:

@@ -37,7 +37,8 @@ def prepare(lost: str = "") -> str:
 @contextmanager
 def prepared() -> Iterator[str]:
     """The same for a while: afterwards ``import vllm`` gives what it gave before."""
-    already = getattr(sys.modules.get("vllm"), "__lpkit_standin__", False)
+    before = {name: module for name, module in sys.modules.items() if name.partition(".")[0] == "vllm"}
+    already = getattr(before.get("vllm"), "__lpkit_standin__", False)
     judged_with = prepare()
     try:
         yield judged_with
@@ -45,7 +46,7 @@ def prepared() -> Iterator[str]:
         if judged_with.startswith(STANDIN) and not already:
             from lpkit_conformance.vllm_api import stub
 
-            stub.remove()
+            stub.remove(before)
 
 
 def _reason() -> str:

@@ -12,7 +12,7 @@ import importlib.machinery
 import inspect
 import sys
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
 from types import ModuleType
@@ -264,22 +264,21 @@ def is_installed() -> bool:
 
 
 _no_more = _NoMore()
-_displaced: dict[str, ModuleType] = {}
 
 
 def install() -> None:
     """Put the stand-in's modules where a plugin's imports find them; a broken vLLM's remains go."""
     if is_installed():
         return
-    _displaced.update({name: sys.modules.pop(name) for name in list(sys.modules) if name.partition(".")[0] == "vllm"})
+    for name in [name for name in sys.modules if name.partition(".")[0] == "vllm"]:
+        del sys.modules[name]
     sys.modules.update(_modules())
     sys.meta_path.insert(0, _no_more)
 
 
-def remove() -> None:
-    """Undo :func:`install`."""
+def remove(before: Mapping[str, ModuleType]) -> None:
+    """Undo :func:`install`; ``before``: the modules that it displaced."""
     for name in _modules():
         sys.modules.pop(name, None)
-    sys.modules.update(_displaced)
-    _displaced.clear()
+    sys.modules.update(before)
     sys.meta_path.remove(_no_more)

@@ -20,7 +20,7 @@ CPU_SECONDS = 30
 """Processor time that one check may take; the slowest takes 4 s."""
 
 MEMORY = 10 << 30
-LATER = ("LP220", "LP219", "LP208", "LP603", "LP808", "LP308", "LP604")
+LATER = ("LP220", "LP219", "LP208", "LP603", "LP608", "LP808", "LP308", "LP604")
 """The slow checks, which run when the others found nothing."""
 
 Outcome = dict[str, str]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable
+from functools import cache
 from typing import Any, ClassVar
 
 import torch
@@ -238,14 +239,9 @@ def check_v1_class(target: Any) -> None:
         raise TypeError(f"{name} is abstract: it has no {missing}")
 
 
-_warned: set[type] = set()
-
-
+@cache
 def _warn(cls: type[Bridged], invariant: bool, speculative: bool) -> None:
     """Log once per class the limits of a bridge."""
-    if cls in _warned:
-        return
-    _warned.add(cls)
     points = [
         "it runs before the temperature (its logits are divided and multiplied back) and before vLLM's min_p; on V1 it "
         "runs after both"

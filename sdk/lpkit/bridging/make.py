@@ -114,7 +114,10 @@ class _FromFactory(AdapterLogitsProcessor):
 
 
 def _assigned_to(caller: FrameType) -> str | None:
-    """Return ``Name`` if the caller is executing ``Name = lpkit.bridge(...)`` at module level."""
+    """Return ``Name`` if the caller is executing ``Name = lpkit.bridge(...)`` at module level.
+
+    Python tells an object nothing of the module's name for it, and ``pickle`` asks for that name before any call.
+    """
     if caller.f_locals is not caller.f_globals:
         return None
     following = (item for item in dis.get_instructions(caller.f_code) if item.offset > caller.f_lasti)

@@ -48,6 +48,13 @@ class ModelConfig:
     def get_vocab_size(self) -> int:
         return self.vocab_size
 
+    def get_sliding_window(self) -> int | None:
+        window: int | None = getattr(self.hf_text_config, "sliding_window", None)
+        return window
+
+    def get_total_num_kv_heads(self) -> int:
+        return int(getattr(self.hf_config, "num_key_value_heads", None) or self.hf_config.num_attention_heads)
+
 
 @dataclass
 class ParallelConfig:
@@ -196,6 +203,7 @@ def make_config(
         "eos_token_id": getattr(tokenizer, "eos_token_id", None) if eos_token_id is None else eos_token_id,
         "max_position_embeddings": max_model_len,
         "model_type": "llama",
+        "num_attention_heads": 2,
         **(hf_config or {}),
     }
     model = ModelConfig(max_model_len, vocab_size, SimpleNamespace(**fields), skip_tokenizer_init=tokenizer is None)

@@ -20,6 +20,7 @@ from lpkit_conformance.testing import compute_check
 from zoo.bases import Boost, Dense, Simple
 from zoo.correct.v1 import Bias
 from zoo.lp206 import AddsLast
+from zoo.registry import run_check
 
 
 class ForcesAToken(Simple):
@@ -137,3 +138,9 @@ class AnswersWithNumpy(Boost):
 
 def test_an_answer_of_numpy_is_an_answer() -> None:
     assert compute_check("LP301", AnswersWithNumpy, case=Boost.CASE).status == "passed"
+
+
+@pytest.mark.parametrize(("name", "status"), [("GreenListOfPlaceholders", "advice"), ("InstalledGreenList", "failed")])
+def test_edits_for_placeholders_fail_only_a_plugin_that_vllm_loads_by_itself(name: str, status: str) -> None:
+    results = run_check(zoo.specimen(f"v1-{name}"), "LP508")
+    assert zoo.outcome(results, "LP508") == {status}

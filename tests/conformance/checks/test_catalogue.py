@@ -88,7 +88,7 @@ def test_what_two_checks_share_comes_once_and_before_both() -> None:
 
 
 def test_dependents_are_those_that_need_a_check_through_any_number_of_others() -> None:
-    assert dependents("LP501") == ["LP220", "LP505", "LP506", "LP508"]
+    assert dependents("LP501") == ["LP220", "LP505", "LP506", "LP508", "LP509"]
     assert {"LP101", "LP201", "LP219", "LP506", "LP808"} <= set(dependents("LP001"))
     assert "LP001" not in dependents("LP001")
 

@@ -76,9 +76,8 @@ def test_the_stand_in_is_there_for_a_while_only_and_the_same_every_time() -> Non
 def test_the_remains_of_a_broken_vllm_come_back_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
     remains = ModuleType("vllm")
     monkeypatch.setitem(sys.modules, "vllm", remains)
-    stub.install()
-    assert sys.modules["vllm"] is not remains
-    stub.remove()
+    with prepared():
+        assert sys.modules["vllm"] is not remains
     assert sys.modules["vllm"] is remains
 
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+from importlib.metadata import EntryPoint
+from typing import Any
+
 import torch
+from lpkit_conformance.checks import lp5_placeholders
 
 from zoo.arguments import INF
 from zoo.bases import Late
 from zoo.correct.v1_history import History
-from zoo.registry import defect, sound
+from zoo.registry import defect, replaced, sound
 
 
 class GreenList(History):
@@ -31,6 +36,16 @@ sound("a watermark that leaves a request alone while its last token is unknown")
 class GreenListOfPlaceholders(GreenList):
     def known(self, outputs: list[int]) -> bool:
         return bool(outputs)
+
+
+def an_entry_point() -> AbstractContextManager[Any]:
+    entry = EntryPoint("green", f"{__name__}:InstalledGreenList", "vllm.logits_processors")
+    return replaced(lp5_placeholders, "installed", lambda: [entry])
+
+
+@defect("LP508", "an installed watermark whose seed is a placeholder", surroundings=an_entry_point)
+class InstalledGreenList(GreenListOfPlaceholders):
+    pass
 
 
 @defect("LP508", "takes a run of placeholders for a loop")

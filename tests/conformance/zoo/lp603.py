@@ -12,7 +12,6 @@ import torch
 from zoo.arguments import number
 from zoo.bases import Boost, Dense, Simple
 from zoo.correct.v1 import Bias, V1Base
-from zoo.correct.v1_odd import SharesEntries
 from zoo.registry import defect, sound
 
 
@@ -27,13 +26,6 @@ class CachesByArgument(Bias):
     def read(cls, params: Any) -> Any:
         found = super().read(params)
         return found and (found[0], _weight(found[1]))
-
-
-@defect("LP603", "the oldest of 64 entries is overwritten, even if a running request uses it")
-class OverwritesEntries(SharesEntries):
-    def reuse(self, old: list[Any], found: Any) -> None:
-        old[:] = found
-        self.table[found] = old
 
 
 @defect("LP603", "a log of every request that came", fix="forget a request", line="self.log = [")

@@ -212,6 +212,15 @@ def test_wrong_arguments_are_refused_when_the_request_arrives(
         cls.validate_params(params(**args))
 
 
+@pytest.mark.parametrize("value", [None, True, -1.0, [None], {"a": [1]}], ids=str)
+def test_wrong_arguments_change_nothing_where_the_front_end_did_not_ask(value: Any) -> None:
+    first, second = V1Host(Repetition), V2Host(Repetition)
+    first.update(1, added=[(0, params(penalty=value), [1], [2])])
+    second.add(0, params(penalty=value), [1], [2])
+    assert torch.equal(first.apply(logits_of(1)), logits_of(1))
+    assert torch.equal(second.apply(logits_of(1), second.context([0])), logits_of(1))
+
+
 class NeedsFunction(theirs.LogitsProcessor):  # type: ignore[misc]
     def __init__(self, function: Any) -> None:
         self.function = function

@@ -51,6 +51,13 @@ def shift(amount: float, output_ids: list[int], logits: torch.Tensor) -> torch.T
     return logits + amount
 
 
+def adds(sampling_params: SamplingParams) -> Any:
+    amount = (sampling_params.extra_args or {})["adds"]
+    if type(amount) is not float:
+        raise TypeError(f"no amount: {amount}")
+    return functools.partial(shift, amount)
+
+
 Bridge = lpkit.bridge(Raise)
 Keyed = lpkit.bridge(Raise, keys=("raise",), history="none")
 NoRepeat = lpkit.bridge(no_repeat, keys="no_repeat")
@@ -104,6 +111,27 @@ def test_a_callable_is_run_for_requests_that_switch_it_on() -> None:
             assert torch.equal(row, logits_of(1)[0])
     with pytest.raises(ValueError, match="no_repeat: Input should be a valid boolean"):
         NoRepeat.validate_params(params(no_repeat="yes"))
+
+
+def test_what_validation_refuses_is_declined_where_the_front_end_did_not_ask() -> None:
+    for value in (None, [None], {"a": [1]}, "yes"):
+        for row in run(NoRepeat, params(no_repeat=value), [1], [4, 5]):
+            assert torch.equal(row, logits_of(1)[0]), value
+
+
+@pytest.mark.parametrize("value", [None, True, [None], {"a": [1]}, "more"], ids=str)
+def test_a_factory_that_raises_declines_its_request_and_no_other(value: Any) -> None:
+    made = lpkit.bridge(adds, keys="adds", name="Adds")
+    for host in (V1Host(made), V2Host(made)):
+        if isinstance(host, V1Host):
+            host.update(2, added=[(0, params(adds=value), [1], []), (1, params(adds=0.5), [1], [])])
+            rows = host.apply(logits_of(2).clone())
+        else:
+            host.add(0, params(adds=value), [1])
+            host.add(1, params(adds=0.5), [1])
+            rows = host.apply(logits_of(2).clone(), host.context([0, 1]))
+        assert torch.equal(rows[1], logits_of(2)[1] + 0.5)
+        assert torch.equal(rows[0], logits_of(2)[0])
 
 
 def test_without_a_key_a_callable_is_run_for_all_and_with_three_arguments_it_gets_the_prompt() -> None:
