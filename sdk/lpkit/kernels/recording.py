@@ -68,6 +68,20 @@ class SlotHistories(NamedTuple):
     kind: int = 0
 
 
+class Entries(NamedTuple):
+    """The entry of each row in tensors of per-row values: its slot in columns, or its number.
+
+    Attributes:
+        slots: int64 or int32 ``[rows]``, contiguous.
+        active: bool ``[entries]`` or ``[entries, 1]``, True for entries whose rows are edited.
+        texts: the rows' histories, for functions that read them.
+    """
+
+    slots: torch.Tensor
+    active: torch.Tensor
+    texts: Any = None
+
+
 OWN_EDIT, OWN_PROCESS = "edit_ids_", "process_rows_"
 """Functions that do what an author's own ``edit`` or ``process`` does, by its text."""
 

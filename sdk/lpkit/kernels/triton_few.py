@@ -9,7 +9,8 @@ import torch
 import triton.language as tl
 
 from lpkit.kernels.launching import launch
-from lpkit.kernels.triton_rows import Entries, by_row, entry, ids_at, once, ratio_up
+from lpkit.kernels.recording import Entries
+from lpkit.kernels.triton_rows import by_row, entry, ids_at, once, ratio_up
 
 BLOCK = 256  # elements of a row that a program reads, writes or computes
 WARPS = 4
@@ -106,9 +107,9 @@ def mask_ids_(logits: torch.Tensor, ids: torch.Tensor, entries: Entries | None =
     """See :func:`lpkit.kernels.mask_ids_`. A row with a NaN behind a remaining token is masked all the same.
     ``entries``: the rows to edit; each has its own ids."""
     if ids.numel():
-        slots, active, active_step, *_ = entries or by_row(logits)
+        slots, active, _ = entries or by_row(logits)
         held = torch.empty(ids.shape, dtype=logits.dtype, device=logits.device)
-        sizes = (active_step, *logits.stride(), *ids.stride(), ids.shape[1], logits.shape[1])
+        sizes = (active.stride(0), *logits.stride(), *ids.stride(), ids.shape[1], logits.shape[1])
         given = (logits, slots, active, ids, held, *sizes)
         launch(_mask_ids, (ids.shape[0],), given, BLOCK=LISTED, num_warps=WARPS)
     return logits

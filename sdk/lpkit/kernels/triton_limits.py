@@ -17,13 +17,13 @@ import triton.language as tl
 from lpkit.kernels.elementwise import OwnStep
 from lpkit.kernels.hashes import FACTORS_32
 from lpkit.kernels.launching import launch
+from lpkit.kernels.recording import Entries
 from lpkit.kernels.triton_rows import (
     BLOCK,
     FAR,
     KEPT,
     SPAN,
     WARPS,
-    Entries,
     anything,
     backwards,
     bounds,
@@ -41,7 +41,7 @@ from lpkit.kernels.triton_rows import (
     of_moments,
     over_rows,
     packed,
-    per_row,
+    step,
     tile,
     write,
 )
@@ -294,7 +294,7 @@ def _over(
     """Apply a rule to each part of each row, or to all of it ``at_once``; ``k``: its ids, or steps between seeds."""
     (rows, parts), sizes = grid_of(logits)
     values = (*values, *(entries.active,) * (COLUMNS - len(values)))  # what is not read
-    args = (logits, entries.slots, entries.active, scratch, *values, entries.step, *(item.stride(0) for item in values))
+    args = (logits, entries.slots, entries.active, scratch, *values, *map(step, (entries.active, *values)))
     options |= {"RULE": rule, "KIND": kind, "KEPT": KEPT, "BLOCK": block}
     launch(_over_row, (rows, 1 if at_once else parts), (*args, *sizes, k), **options, num_warps=warps)
     return logits
@@ -306,7 +306,7 @@ def _by_numbers(
 ) -> torch.Tensor:  # fmt: skip
     """Compute the numbers of each row, ``[n, 4 * parts + spans]``, and apply a rule that depends on them."""
     (rows, parts), (_, _, spans, _, _) = grid_of(logits)
-    values = [*(per_row(item, entries, dtype) for item in values), *ids]
+    values = [*(item.to(dtype) for item in values), *ids]
     scratch = torch.empty(rows, parts * 4 + spans, dtype=torch.float32, device=logits.device)
     _over(_statistics, logits, entries, values[:1], scratch, numbers, block=TILES[numbers])
     return _over(rule, logits, entries, values, scratch, **options)
@@ -345,10 +345,10 @@ def _kernel_of(step: OwnStep) -> Any:
     return compiled(step, {**globals()})
 
 
-def process_rows_(logits: torch.Tensor, step: OwnStep, *columns: torch.Tensor, entries: Entries) -> torch.Tensor:
+def process_rows_(logits: torch.Tensor, process: OwnStep, *columns: torch.Tensor, entries: Entries) -> torch.Tensor:
     """Edit whole rows by an author's own operations."""
-    rule = _kernel_of(step)
-    if step.reads_top:  # "far": from the last part on, which the first launch has just read
+    rule = _kernel_of(process)
+    if process.reads_top:  # "far": from the last part on, which the first launch has just read
         return _by_numbers(
             "tops", rule, logits, (), entries, columns, kind="far", block=BLOCK // 2, enable_fp_fusion=False
         )
@@ -372,9 +372,8 @@ def dynamic_temperature_(logits: torch.Tensor, *values: torch.Tensor, entries: E
 def add_where_hashed_(
     logits: torch.Tensor, seeds: torch.Tensor, limit: torch.Tensor, bias: torch.Tensor, entries: Entries | None = None
 ) -> torch.Tensor:
-    seeds, entries = per_row(seeds, by_row(logits), torch.int32), entries or by_row(logits)
-    columns = per_row(limit, entries, torch.int32), per_row(bias, entries)
-    return _over(_add_hashed, logits, entries, columns, seeds, k=seeds.stride(0), block=BLOCK)
+    seeds, columns = seeds.to(torch.int32), (limit.to(torch.int32), bias.to(torch.float32))
+    return _over(_add_hashed, logits, entries or by_row(logits), columns, seeds, k=step(seeds), block=BLOCK)
 
 
 def keep_ids_(

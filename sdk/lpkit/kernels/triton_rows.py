@@ -15,13 +15,14 @@ from __future__ import annotations
 import inspect
 import linecache
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 
 from lpkit.kernels.elementwise import OwnStep
+from lpkit.kernels.recording import Entries
 
 BLOCK = 4096  # logits of a tile
 SPAN = tl.constexpr(1024)  # logits that share a recorded highest logit: if that is masked, all are, without being read
@@ -228,44 +229,22 @@ def grid_of(logits: torch.Tensor) -> tuple[tuple[int, int], tuple[int, int, int,
     return (rows, parts), (logits.stride(0), vocab, ratio_up(reach, SPAN.value), parts, size)
 
 
-class Entries(NamedTuple):
-    """The entry of each row in tensors of per-row values: its slot in columns, or its number.
-
-    Attributes:
-        slots: int64 or int32 ``[rows]``, contiguous.
-        active: bool, True for entries whose rows are edited.
-        step: elements from one entry of ``active`` to the next.
-        size: number of entries.
-        texts: the rows' :class:`~lpkit.kernels.recording.SlotHistories`, for functions that read them.
-    """
-
-    slots: torch.Tensor
-    active: torch.Tensor
-    step: int
-    size: int
-    texts: Any = None
-
-
 def by_row(logits: torch.Tensor, where: torch.Tensor | None = None) -> Entries:
     """Return one entry for each row of ``logits``; ``where``, bool ``[n, 1]``, has the rows to edit."""
     rows = logits.shape[0]
-    numbers, yes = _numbers(logits.device, max(1024, 1 << (rows - 1).bit_length()))
-    if where is None:
-        return Entries(numbers, yes, 0, rows)
-    where = where.expand(rows, 1)
-    return Entries(numbers, where, where.stride(0), rows)
+    entries = _numbered(logits.device, max(1024, 1 << (rows - 1).bit_length()))
+    return entries if where is None else entries._replace(active=where.expand(rows, 1))
 
 
 @cache
-def _numbers(device: torch.device, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    return torch.arange(count, device=device), torch.ones(1, dtype=torch.bool, device=device)
+def _numbered(device: torch.device, count: int) -> Entries:
+    yes = torch.ones(1, 1, dtype=torch.bool, device=device)
+    return Entries(torch.arange(count, device=device), yes.expand(count, 1))
 
 
-def per_row(values: torch.Tensor, entries: Entries, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """Return ``[entries, 1]``; columns are strided, and not copied."""
-    if values.dtype != dtype or values.shape != (entries.size, 1):  # each comparison takes the host a while
-        values = values.to(dtype).expand(entries.size, 1)
-    return values
+def step(values: torch.Tensor) -> int:
+    """Return the elements from one entry to the next: none if all entries share one value."""
+    return 0 if values.shape[0] == 1 else values.stride(0)
 
 
 def packed(ids: torch.Tensor) -> torch.Tensor:

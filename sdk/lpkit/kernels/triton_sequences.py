@@ -12,8 +12,8 @@ import triton
 import triton.language as tl
 
 from lpkit.kernels.launching import launch
-from lpkit.kernels.recording import SlotHistories
-from lpkit.kernels.triton_rows import Entries, by_row, entry, once, ratio_up
+from lpkit.kernels.recording import Entries, SlotHistories
+from lpkit.kernels.triton_rows import by_row, entry, once, ratio_up
 
 WARPS = 4
 POSITIONS = 256  # positions of a history for which a program finds matches
@@ -304,11 +304,11 @@ def matches(
             left out. Empty: none.
         since_prompt: only output tokens count.
     """
-    slots, active, active_step, _, texts = entries
+    slots, active, texts = entries
     held, prompts, last, *rest = texts[:5]
     columns = [last if item is None else item for item in (size, window, *(sets or (None, None)))]
     size_by, window_by, masks, set_of = columns
-    steps = (held.stride(0), active_step, size_by.stride(0), window_by.stride(0))
+    steps = (held.stride(0), active.stride(0), size_by.stride(0), window_by.stride(0))
     sizes = (masks.stride(0), set_of.stride(0), masks.shape[-1], texts.width)
     given = (held, slots, active, last, size_by, prompts, window_by, *rest, masks, set_of, out, *steps, *sizes)
     options = {"ASKED": asked, "SINCE": since_prompt, "WINDOW": window is not None, "SETS": bool(sets)}

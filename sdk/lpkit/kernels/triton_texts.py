@@ -17,10 +17,10 @@ import triton.language as tl
 from lpkit.kernels import hashes
 from lpkit.kernels.elementwise import MOST_COLUMNS, OwnStep
 from lpkit.kernels.launching import launch
-from lpkit.kernels.recording import HASHES, SlotHistories
+from lpkit.kernels.recording import HASHES, Entries, SlotHistories
 from lpkit.kernels.triton_few import LISTED, WARPS, mask_ids_
 from lpkit.kernels.triton_limits import add_where_hashed_, exclude_top_choices_, keep_ids_
-from lpkit.kernels.triton_rows import Entries, compiled, once, ratio_up
+from lpkit.kernels.triton_rows import compiled, once, ratio_up
 from lpkit.kernels.triton_rows import suits as suits
 from lpkit.kernels.triton_sequences import SPAN, begun_of, end_of, matches, member, text_at, text_of
 from lpkit.kernels.triton_tournament import tournament_
@@ -408,8 +408,8 @@ def _over(
     if scratch is None:
         scratch = torch.empty(rows, 1, dtype=torch.int64, device=logits.device)
     columns = (*columns, *(entries.active,) * (MOST_COLUMNS - len(columns)))
-    strides = (logits.stride(0), entries.step, texts.held.stride(0), *(item.stride(0) for item in columns))
-    sizes = (*(item.shape[-1] for item in columns), texts.width, vocab, entries.size - 1)
+    strides = (logits.stride(0), entries.active.stride(0), texts.held.stride(0), *(item.stride(0) for item in columns))
+    sizes = (*(item.shape[-1] for item in columns), texts.width, vocab, entries.active.shape[0] - 1)
     given = (logits, entries.slots, entries.active, *texts[:5], *columns, scratch, *strides, *sizes)
     grid = rows, ratio_up(scratch.shape[1], block)
     warps = 1 if block < RIVALS else WARPS

@@ -12,9 +12,9 @@ import triton
 import triton.language as tl
 
 from lpkit.kernels.launching import launch
+from lpkit.kernels.recording import Entries
 from lpkit.kernels.triton_rows import (
     MOST_PARTS,
-    Entries,
     anything,
     bounds,
     by_row,
@@ -22,8 +22,8 @@ from lpkit.kernels.triton_rows import (
     grid_of,
     over_rows,
     packed,
-    per_row,
     ratio_up,
+    step,
     tile,
     write,
 )
@@ -144,10 +144,10 @@ def tournament_(
     tops = torch.empty(groups, *grid, dtype=torch.float32, device=logits.device)
     masses = torch.empty(groups, *grid, PATTERNS.value, dtype=torch.float32, device=logits.device)
     gains = torch.empty(grid[0], groups, PATTERNS.value, dtype=torch.float32, device=logits.device)
-    temperature = per_row(temperature, entries)
+    temperature = temperature.to(torch.float32)
     shifts = packed(shifts)
     given = (logits, entries.slots, entries.active, temperature, bits, seeds.contiguous(), shifts, tops, masses, gains)
-    steps = (stride, entries.step, temperature.stride(0), shifts.stride(0))
+    steps = (stride, *map(step, (entries.active, temperature, shifts)))
     sizes = (*steps, len(bits) - 2 * vocab, vocab, parts, size, rounds)
     for held in range(groups + 1):
         options = {"LAST": held == groups, "PARTS": MOST_PARTS, "BLOCK": BLOCK}
