@@ -126,14 +126,13 @@ def own_process(form: tuple[Any, ...], columns: Sequence[torch.Tensor]) -> OwnSt
     """
     _need(len(columns) <= MOST_COLUMNS, f"it reads more than {MOST_COLUMNS} columns")
     whole = _Whole(form)
-    body = "\n".join(f"    {line}" for line in whole.lines)
-    name = f"process_{crc32(body.encode()):08x}"
     before = [f"v{number} = tl.load(values[{number}])" for number in range(len(columns))]
     if whole.reads_top:
-        before += ["numbers, tops = numbers_of(scratch, at[0], at[2], at[3])", "top = highest(numbers, at[2])"]
+        before += ["numbers, tops = numbers_of(scratch, at)", "top = highest(numbers, at[2])"]
+    body = "\n".join(f"    {line}" for line in (*before, *whole.lines))
+    name = f"process_{crc32(body.encode()):08x}"
     source = f"""@triton.jit
-def {name}(tiles, scratch, values, at, KIND: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr):
-    {"; ".join(["start, begin, end, first, last = tiles", *before])}
+def {name}(logits, tiles, scratch, values, at, KIND: tl.constexpr, BLOCK: tl.constexpr):
 {body}
 """
     return OwnStep(form, name, source, whole.reads_top)
@@ -216,17 +215,17 @@ class _Whole(_Values):
         if masks and form[2][:2] == ("lt", ("logits",)) and form[3] == -math.inf:
             limit, name = self._value(form[2][2])
             if _passes_nan(form[2][2]) and limit.shape == _COLUMN and limit.dtype == torch.float32:
-                self.lines = [*self._made(), f"mask_spans(start, begin, end, tops, first, last, {name})"]
+                self.lines = [*self._made(), f"mask_spans(logits, tiles, tops, {name})"]
                 return
         made, name = self._value(form)
         _need(made.shape == _LIST and made.dtype == torch.float32, "it returns no logits")
         every, changed = "tl.full((BLOCK,), 1, tl.int1)", ""
         if masks:  # of most tiles perhaps nothing
             changed = f"tl.where({self._value(form[2])[1]}, {every}, tl.full((BLOCK,), 0, tl.int1))"
-        read = "seen = tile(start, offset, begin, end, 0.0, BLOCK)"
+        read = "seen = tile(logits, offset, 0.0, BLOCK)"
         loop = [read, *self._made(), f"changed = {changed or every}", "if anything(changed):" if masks else "if True:"]
-        loop.append(f"    write(start, offset, begin, end, {name}, changed, BLOCK)")
-        self.lines = ["for offset in range(first, last, BLOCK):", *(f"    {line}" for line in loop)]
+        loop.append(f"    write(logits, offset, {name}, changed, BLOCK)")
+        self.lines = ["for offset in range(tiles[0], tiles[1], BLOCK):", *(f"    {line}" for line in loop)]
 
     def _leaf(self, kind: str, parts: list[Any]) -> tuple[Any, str] | None:
         if kind == "logits":

@@ -101,22 +101,22 @@ def _meet(
         if groups > 0:
             held = ((groups - 1) * rows + row) * parts
             _hold(tops + held, masses + held * PATTERNS, gains + (groups - 1) * PATTERNS, parts, scale, PARTS)
-        start, begin, end = bounds(logits, row, stride, vocab)
+        ours = bounds(logits, row, stride, vocab)
         which = tl.arange(0, PATTERNS)
         best = tl.full((BLOCK,), float("-inf"), tl.float32)
         total = tl.zeros((PATTERNS, BLOCK), tl.float32)
-        for offset in range(part * size, min(part * size + size, end), BLOCK):
-            token = offset - begin + tl.arange(0, BLOCK)
+        for offset in range(part * size, min(part * size + size, ours[2]), BLOCK):
+            token = offset - ours[1] + tl.arange(0, BLOCK)
             inside = (token >= 0) & (token < vocab)
             gain = _gained(gains, bits, seed, shifts, period, rounds, groups, token, inside, BLOCK)
             if LAST:
                 changed = gain != 1.0
                 if anything(changed):
-                    values = tile(start, offset, begin, end, 0.0, BLOCK)
+                    values = tile(ours, offset, 0.0, BLOCK)
                     gain = tl.where(gain < TINY, TINY, gain)
-                    write(start, offset, begin, end, values + temperature * tl.log(gain), changed, BLOCK)
+                    write(ours, offset, values + temperature * tl.log(gain), changed, BLOCK)
             else:
-                values = tile(start, offset, begin, end, float("-inf"), BLOCK)
+                values = tile(ours, offset, float("-inf"), BLOCK)
                 higher = tl.maximum(best, values)
                 origin = tl.where(higher == float("-inf"), 0.0, higher)
                 share = tl.exp((values - origin) * scale) * gain
