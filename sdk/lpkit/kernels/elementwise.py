@@ -82,7 +82,7 @@ class OwnStep(NamedTuple):
 
     Attributes:
         name: of the function.
-        source: for :func:`lpkit.kernels.triton_texts._by_text`, or :func:`~lpkit.kernels.triton_limits._over_row`.
+        source: for :func:`lpkit.kernels.triton_sequences._by_text`, or :func:`~lpkit.kernels.triton_rows._over_row`.
         reads_top: True if it reads each row's highest logit.
     """
 
@@ -311,7 +311,7 @@ class _Write(_Values):
             dtype, (ndim, unsqueezed), number = parts
             shape = _LIST if ndim == 2 else _COLUMN if unsqueezed else _ROW
             size, width = f"columns[{number}][2]", self._widths[number]
-            text = f"tl.load(_of(columns[{number}], slot) + place * {ndim - 1}, mask=inside)"
+            text = f"tl.load(values_of(columns[{number}], slot) + place * {ndim - 1}, mask=inside)"
             text += " != 0" * (dtype == torch.bool)
         else:
             _need(kind in _HISTORY, f"it computes `{kind}`, which takes a kernel of its own")

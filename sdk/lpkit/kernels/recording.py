@@ -55,7 +55,8 @@ class SlotHistories(NamedTuple):
         committed: ``[slots]``, number of tokens of each text in ``held``, for ``kind`` 1.
         width: at least as large as the longest text.
         outputs: at least as large as the longest output.
-        kind: 0: all tokens are in ``held``, and ``drafts`` and ``committed`` are ``last``; else some are in ``drafts``.
+        kind: 0: all tokens are in ``held``, and ``drafts`` and ``committed`` are ``last``; else some are in ``drafts``;
+            -1: no kernel reads a text.
     """
 
     held: torch.Tensor

@@ -6,14 +6,15 @@ Sizes and strides are run-time arguments, so that no batch has to wait for a com
 from __future__ import annotations
 
 import torch
+import triton
 import triton.language as tl
 
 from lpkit.kernels.launching import launch
 from lpkit.kernels.recording import Entries
-from lpkit.kernels.triton_rows import by_row, entry, ids_at, once, ratio_up
+from lpkit.kernels.triton_rows import by_row, ids_at, once, packed, ratio_up
+from lpkit.kernels.triton_sequences import WARPS, over_texts, values_of
 
 BLOCK = 256  # elements of a row that a program reads, writes or computes
-WARPS = 4
 LISTED = 1024  # elements of a row that a program reads at a time if it has the row to itself
 
 
@@ -40,42 +41,36 @@ def _at_ids(
         tl.store(logits + token * across, tl.full((BLOCK,), 0.0, tl.float32) + number, mask=real)
 
 
-@once
-def _mask_ids(
-    logits, slots, active, ids, held,
-    active_step, stride, across, ids_stride, ids_across, width, vocab,
-    BLOCK: tl.constexpr,
-):  # fmt: skip
+@triton.jit
+def _mask_ids(at, text, columns, logits, scratch, sizes, DRAFTS: tl.constexpr, BLOCK: tl.constexpr):
     """Mask a row's ids, and restore them if no other token is left. Reads only up to the first tile with an unmasked
     token."""
-    row = tl.program_id(0).to(tl.int64)
-    _, edited = entry(slots, active, active_step, row)
+    row, _, edited, _, _ = at
+    ids, (_, vocab, _), width = values_of(columns[0], row), sizes, columns[0][2]
     k = tl.where(edited, width, 0)
-    logits += row * stride
-    ids += row * ids_stride
-    held += row * width
+    held = scratch + row * width
     named = 0
     for start in range(0, k, BLOCK):
-        place, token, real = ids_at(ids, start, ids_across, k, vocab, BLOCK)
-        tl.store(held + place, tl.load(logits + token * across, mask=real, other=0.0), mask=real)
+        place, token, real = ids_at(ids, start, 1, k, vocab, BLOCK)
+        tl.store(held + place, tl.load(logits + token, mask=real, other=0.0), mask=real)
         named = tl.maximum(named, tl.max(real.to(tl.int32), 0))
     if named > 0:
         tl.debug_barrier()  # read all before writing: an id may occur twice
         for start in range(0, k, BLOCK):
-            place, token, real = ids_at(ids, start, ids_across, k, vocab, BLOCK)
-            tl.store(logits + token * across, float("-inf"), mask=real)
+            place, token, real = ids_at(ids, start, 1, k, vocab, BLOCK)
+            tl.store(logits + token, float("-inf"), mask=real)
         tl.debug_barrier()
         left = 0
         offset = 0
         while (offset < vocab) & (left == 0):
             token = offset + tl.arange(0, BLOCK)
-            value = tl.load(logits + token * across, mask=token < vocab, other=float("-inf"))
+            value = tl.load(logits + token, mask=token < vocab, other=float("-inf"))
             left = tl.max((value > float("-inf")).to(tl.int32), 0)
             offset += BLOCK
         if left == 0:
             for start in range(0, k, BLOCK):
-                place, token, real = ids_at(ids, start, ids_across, k, vocab, BLOCK)
-                tl.store(logits + token * across, tl.load(held + place, mask=real, other=0.0), mask=real)
+                place, token, real = ids_at(ids, start, 1, k, vocab, BLOCK)
+                tl.store(logits + token, tl.load(held + place, mask=real, other=0.0), mask=real)
 
 
 def read(logits: torch.Tensor, rows: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
@@ -106,19 +101,10 @@ def _over_ids(
 def mask_ids_(logits: torch.Tensor, ids: torch.Tensor, entries: Entries | None = None) -> torch.Tensor:
     """See :func:`lpkit.kernels.mask_ids_`. A row with a NaN behind a remaining token is masked all the same.
     ``entries``: the rows to edit; each has its own ids."""
+    if logits.stride(1) != 1:
+        return logits.copy_(mask_ids_(logits.contiguous(), ids, entries))
     if ids.numel():
-        slots, active, _ = entries or by_row(logits)
-        held = torch.empty(ids.shape, dtype=logits.dtype, device=logits.device)
-        sizes = (active.stride(0), *logits.stride(), *ids.stride(), ids.shape[1], logits.shape[1])
-        given = (logits, slots, active, ids, held, *sizes)
-        launch(_mask_ids, (ids.shape[0],), given, BLOCK=LISTED, num_warps=WARPS)
+        held = torch.empty(ids.numel(), 1, dtype=logits.dtype, device=logits.device)
+        entries = (entries or by_row(logits))._replace(texts=None)
+        over_texts(_mask_ids, logits, entries, (packed(ids),), held, LISTED)
     return logits
-
-
-def attempt_few(device: torch.device) -> None:
-    """Run each kernel once, which compiles it."""
-    logits, ids = torch.zeros(2, 8, device=device), torch.zeros(2, 3, dtype=torch.int64, device=device)
-    rows = torch.arange(2, device=device)
-    write(logits, rows, ids, read(logits, rows, ids))
-    write(logits, rows, ids, 1.0)
-    mask_ids_(logits, ids)
