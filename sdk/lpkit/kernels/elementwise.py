@@ -104,18 +104,12 @@ def own_edit(form: tuple[tuple[Any, ...], ...], columns: Sequence[torch.Tensor])
     loops: list[list[str]] = []
     for number, write in enumerate(writes):
         loops += [item.keep for item in writes if item.since == number] + [write.write]
-    body = "\n        tl.debug_barrier()\n".join("\n".join(f"        {line}" for line in loop) for loop in loops)
-    name = f"edit_{crc32(body.encode()):08x}"
-    source = f"""@triton.jit
-def {name}(at, text, columns, logits, scratch, sizes, DRAFTS: tl.constexpr, BLOCK: tl.constexpr):
-    row, slot, edited, prompt, total = at
-    width, vocab, _ = sizes
-    room = {" + ".join(["width", *(f"columns[{number}][2]" for number in range(len(columns)))])}
-    scratch += row * room * {len(form)}
-    if edited:
-{body}
-"""
-    return OwnStep(form, name, source)
+    lines = ["row, slot, edited, prompt, total = at", "width, vocab, _ = sizes"]
+    lines.append(f"room = {' + '.join(['width', *(f'columns[{number}][2]' for number in range(len(columns)))])}")
+    lines += [f"scratch += row * room * {len(form)}", "if edited:"]
+    for loop in loops:
+        lines += [f"    {line}" for line in ("tl.debug_barrier()", *loop)][loop is loops[0] :]
+    return _own_step(form, "edit", "at, text, columns, logits, scratch, sizes, DRAFTS", lines)
 
 
 def own_process(form: tuple[Any, ...], columns: Sequence[torch.Tensor]) -> OwnStep:
@@ -129,13 +123,15 @@ def own_process(form: tuple[Any, ...], columns: Sequence[torch.Tensor]) -> OwnSt
     before = [f"v{number} = tl.load(values[{number}])" for number in range(len(columns))]
     if whole.reads_top:
         before += ["numbers, tops = numbers_of(scratch, at)", "top = highest(numbers, at[2])"]
-    body = "\n".join(f"    {line}" for line in (*before, *whole.lines))
-    name = f"process_{crc32(body.encode()):08x}"
-    source = f"""@triton.jit
-def {name}(logits, tiles, scratch, values, at, KIND: tl.constexpr, BLOCK: tl.constexpr):
-{body}
-"""
-    return OwnStep(form, name, source, whole.reads_top)
+    lines = [*before, *whole.lines]
+    return _own_step(form, "process", "logits, tiles, scratch, values, at, KIND", lines, whole.reads_top)
+
+
+def _own_step(form: Any, kind: str, given: str, lines: Sequence[str], reads_top: bool = False) -> OwnStep:
+    body = "\n".join(f"    {line}" for line in lines)
+    name = f"{kind}_{crc32(body.encode()):08x}"
+    head = f"def {name}({given}: tl.constexpr, BLOCK: tl.constexpr):"
+    return OwnStep(form, name, f"@triton.jit\n{head}\n{body}\n", reads_top)
 
 
 def _need(holds: bool, otherwise: str) -> None:

@@ -374,10 +374,8 @@ def _column(value: OfSlots | None, dtype: torch.dtype) -> torch.Tensor | None:
     return value.column
 
 
-def memory_of(column: torch.Tensor | None) -> tuple[Any, ...]:
+def memory_of(column: torch.Tensor) -> tuple[Any, ...]:
     """Return a key that identifies a column while it exists."""
-    if column is None:
-        return ()
     return column.untyped_storage()._cdata, column.storage_offset(), column.shape, column.stride()
 
 

@@ -212,14 +212,9 @@ def mask_unlikely_(logits: torch.Tensor, *values: torch.Tensor, entries: Entries
     return _mask_by("unlikely", "shares", logits, values, entries or by_row(logits))
 
 
-@cache
-def _kernel_of(step: OwnStep) -> Any:
-    return compiled(step, {**globals()})
-
-
 def process_rows_(logits: torch.Tensor, process: OwnStep, *columns: torch.Tensor, entries: Entries) -> torch.Tensor:
     """Edit whole rows by an author's own operations."""
-    rule = _kernel_of(process)
+    rule = compiled(process, process_rows_)
     if process.reads_top:  # "far": from the last part on, which the first launch has just read
         return by_numbers(
             "tops", rule, logits, (), entries, columns, kind="far", block=BLOCK // 2, enable_fp_fusion=False

@@ -280,9 +280,11 @@ def _statistics(logits, tiles, scratch, values, at, KIND: tl.constexpr, BLOCK: t
         tl.store(numbers + 3, whole)
 
 
-def compiled(step: OwnStep, scope: dict[str, Any]) -> Any:
-    """Return the function of an author's own step. Its text has names of a table and of ``scope``, and numbers, and
-    nothing of the author's."""
+@cache
+def compiled(step: OwnStep, caller: Any) -> Any:
+    """Return the function of an author's own step. Its text has names of a table and of the caller's module, and
+    numbers, and nothing of the author's."""
+    scope = {**caller.__globals__}
     file = f"<lpkit {step.name}>"
     linecache.cache[file] = len(step.source), None, step.source.splitlines(True), file  # where Triton reads it
     exec(compile(step.source, file, "exec"), scope)

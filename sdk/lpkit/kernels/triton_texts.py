@@ -6,9 +6,6 @@ between its operations.
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any
-
 import torch
 import triton
 import triton.language as tl
@@ -255,17 +252,12 @@ def _context(at, text, columns, logits, scratch, sizes, DRAFTS: tl.constexpr, BL
     tl.store(scratch + row, hashed)
 
 
-@cache
-def _kernel_of(step: OwnStep) -> Any:
-    return compiled(step, {**globals()})
-
-
 def edit_ids_(logits: torch.Tensor, edit: OwnStep, *columns: torch.Tensor, entries: Entries) -> torch.Tensor:
     """Edit by an author's own operations."""
     texts = 0 if entries.texts is None else entries.texts.width
     room = len(edit.form) * (texts + sum(item.shape[1] for item in columns))
     scratch = torch.empty(logits.shape[0] * room, 1, dtype=torch.float32, device=logits.device)
-    over_texts(_kernel_of(edit), logits, entries, columns, scratch, LISTED, enable_fp_fusion=False)
+    over_texts(compiled(edit, edit_ids_), logits, entries, columns, scratch, LISTED, enable_fp_fusion=False)
     return logits
 
 
