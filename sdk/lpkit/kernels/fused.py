@@ -17,7 +17,7 @@ from lpkit.kernels.recording import Recorder, StandIn
 logger = logging.getLogger("lpkit")
 
 WHOLE_ROWS = tuple(f"lpkit.kernels.triton_{name}" for name in ("rows", "limits", "tournament"))
-FEW = tuple(f"lpkit.kernels.triton_{name}" for name in ("few", "sequences", "texts"))
+FEW = tuple(f"lpkit.kernels.triton_{name}" for name in ("sequences", "texts"))
 """The modules of each set of kernels."""
 
 PADDED = 64
