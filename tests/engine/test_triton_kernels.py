@@ -78,7 +78,7 @@ import math, sys
 import torch
 from lpkit import kernels
 from lpkit.history.rows import Rows, SparseLogits
-from lpkit.kernels import fused, triton_few
+from lpkit.kernels import fused, triton_texts
 
 n, vocab, k = map(int, sys.argv[1:])
 generator = torch.Generator().manual_seed(7)
@@ -86,7 +86,7 @@ def numbers(*shape, low, high):
     return torch.randint(low, high, shape, generator=generator)
 def both(function):
     results = []
-    for found in (None, triton_few):
+    for found in (None, triton_texts):
         fused.few_for = lambda tensor, *_: found
         results.append(function())
     return results
@@ -130,10 +130,10 @@ MASK = """
 import math, sys
 import torch
 from lpkit import kernels
-from lpkit.kernels import masks, triton_few
+from lpkit.kernels import masks, triton_texts
 
 n, vocab, k = map(int, sys.argv[1:])
-triton_few.LISTED = 64
+triton_texts.LISTED = 64
 generator = torch.Generator().manual_seed(7)
 logits = torch.randn(n, vocab + 5, generator=generator)
 ids = torch.randint(-1, vocab, (n, k), generator=generator)
@@ -148,7 +148,7 @@ for given in (logits[:, :vocab], logits[:, :vocab].t().contiguous().t()):
     for some in (ids, ids.t().contiguous().t(), torch.cat((ids, ids), 1), ids[:, :1]):
         masks.few_for = lambda tensor, *_: None
         expected = kernels.mask_ids_(given.clone(), some)
-        masks.few_for = lambda tensor, *_: triton_few
+        masks.few_for = lambda tensor, *_: triton_texts
         copy = given.clone(memory_format=torch.preserve_format)
         assert kernels.mask_ids_(copy, some) is copy
         assert torch.equal(copy, expected), (copy != expected).nonzero()

@@ -9,6 +9,7 @@ from interpreted import interpret
 BOTH = """
 import random, sys
 import torch
+import triton.language as tl
 from lpkit import sequences
 from lpkit.kernels import fused, triton_sequences
 
@@ -37,7 +38,8 @@ MATCHES = """
 width, positions = map(int, sys.argv[1:])
 if positions:
     triton_sequences.POSITIONS = positions
-    triton_sequences.SIZES = {"POSITIONS": positions, "AT_ONCE": 4, "REACH": 2 * positions, "SPAN": positions}
+    sizes = dict(NEAR=4, REACH=2 * positions, FURTHER=positions)
+    vars(triton_sequences).update((name, tl.constexpr(size)) for name, size in sizes.items())
 rng = random.Random(width)
 def span(longest, kinds):
     return [rng.randrange(kinds) for _ in range(rng.randint(1, longest))]

@@ -38,11 +38,12 @@ for distance in (packed[:, :1], packed[:, :1].contiguous(), packed[:1, :1], pack
 LIMITS = """
 import math, sys
 import torch
+import triton.language as tl
 from lpkit import kernels
 from lpkit.kernels import triton_limits
 from lpkit.kernels.fused import WHOLE_ROWS, together
 
-triton_limits.KEPT = 4  # so that a part of a row has more spans than are looked at at a time
+triton_limits.KEPT = tl.constexpr(4)  # so that a part of a row has more spans than are looked at at a time
 fused = together(WHOLE_ROWS)
 rows, vocab, extra = map(int, sys.argv[1:])
 generator = torch.Generator().manual_seed(7)

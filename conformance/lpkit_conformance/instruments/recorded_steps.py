@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
 from types import ModuleType, SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 from unittest import mock
 
 import torch
@@ -20,7 +20,7 @@ from lpkit.history.reading import History
 from lpkit.history.rows import HistoryUse, Rows, SparseLogits
 from lpkit.kernels.elementwise import OwnStep, evaluate
 from lpkit.kernels.launching import launch
-from lpkit.kernels.recording import BY_SLOT, OWN_EDIT, OWN_PROCESS, OfSlots, SlotHistories
+from lpkit.kernels.recording import BY_SLOT, OWN_EDIT, OWN_PROCESS, Entries, OfSlots, SlotHistories
 from lpkit.portable.by_slot import CHOICE
 from lpkit.portable.rules import steps
 from lpkit.rules.when import CONDITION, Conditional
@@ -58,30 +58,20 @@ class _ArenaApart(Arena):
 
 @cache
 def functions() -> ModuleType:
-    """The functions by slot; ``Entries`` are the slots of a batch's rows, and the column that says who is admitted."""
+    """The functions by slot."""
     module = ModuleType("by_slot")
     vars(module).update({name: partial(_launched, _Kernel(name)) for name in (*BY_SLOT, *steps(), CHOICE)})
     for name in (OWN_EDIT, OWN_PROCESS):
         vars(module)[name] = partial(_launched_step, name)
-    vars(module).update(Entries=_Entries, suits=lambda logits: logits.dtype == torch.float32)
+    vars(module).update(suits=lambda logits: logits.dtype == torch.float32)
     return module
 
 
-class _Entries(NamedTuple):
-    """See :class:`lpkit.kernels.triton_rows.Entries`."""
-
-    slots: torch.Tensor
-    active: torch.Tensor
-    step: int
-    size: int
-    texts: Any = None
-
-
-def _launched_step(name: str, logits: torch.Tensor, step: OwnStep, *columns: Any, entries: _Entries) -> torch.Tensor:
+def _launched_step(name: str, logits: torch.Tensor, step: OwnStep, *columns: Any, entries: Entries) -> torch.Tensor:
     return _launched(_Kernel(name, step.form), logits, *columns, entries=entries)
 
 
-def _launched(kernel: _Kernel, logits: torch.Tensor, *columns: Any, entries: _Entries) -> torch.Tensor:
+def _launched(kernel: _Kernel, logits: torch.Tensor, *columns: Any, entries: Entries) -> torch.Tensor:
     texts = entries.texts
     more = () if texts is None else texts[:5]
     options = {} if texts is None else {"width": texts.width, "outputs": texts.outputs, "kind": texts.kind}

@@ -82,7 +82,7 @@ class OwnStep(NamedTuple):
 
     Attributes:
         name: of the function.
-        source: for :func:`lpkit.kernels.triton_texts._by_text`, or :func:`~lpkit.kernels.triton_limits._over_row`.
+        source: for :func:`lpkit.kernels.triton_sequences._by_text`, or :func:`~lpkit.kernels.triton_rows._over_row`.
         reads_top: True if it reads each row's highest logit.
     """
 
@@ -104,18 +104,12 @@ def own_edit(form: tuple[tuple[Any, ...], ...], columns: Sequence[torch.Tensor])
     loops: list[list[str]] = []
     for number, write in enumerate(writes):
         loops += [item.keep for item in writes if item.since == number] + [write.write]
-    body = "\n        tl.debug_barrier()\n".join("\n".join(f"        {line}" for line in loop) for loop in loops)
-    name = f"edit_{crc32(body.encode()):08x}"
-    source = f"""@triton.jit
-def {name}(at, text, columns, logits, scratch, sizes, DRAFTS: tl.constexpr, BLOCK: tl.constexpr):
-    row, slot, edited, prompt, total = at
-    width, vocab, _ = sizes
-    room = {" + ".join(["width", *(f"columns[{number}][2]" for number in range(len(columns)))])}
-    scratch += row * room * {len(form)}
-    if edited:
-{body}
-"""
-    return OwnStep(form, name, source)
+    lines = ["row, slot, edited, prompt, total = at", "width, vocab, _ = sizes"]
+    lines.append(f"room = {' + '.join(['width', *(f'columns[{number}][2]' for number in range(len(columns)))])}")
+    lines += [f"scratch += row * room * {len(form)}", "if edited:"]
+    for loop in loops:
+        lines += [f"    {line}" for line in ("tl.debug_barrier()", *loop)][loop is loops[0] :]
+    return _own_step(form, "edit", "at, text, columns, logits, scratch, sizes, DRAFTS", lines)
 
 
 def own_process(form: tuple[Any, ...], columns: Sequence[torch.Tensor]) -> OwnStep:
@@ -126,17 +120,18 @@ def own_process(form: tuple[Any, ...], columns: Sequence[torch.Tensor]) -> OwnSt
     """
     _need(len(columns) <= MOST_COLUMNS, f"it reads more than {MOST_COLUMNS} columns")
     whole = _Whole(form)
-    body = "\n".join(f"    {line}" for line in whole.lines)
-    name = f"process_{crc32(body.encode()):08x}"
     before = [f"v{number} = tl.load(values[{number}])" for number in range(len(columns))]
     if whole.reads_top:
-        before += ["numbers, tops = numbers_of(scratch, at[0], at[2], at[3])", "top = highest(numbers, at[2])"]
-    source = f"""@triton.jit
-def {name}(tiles, scratch, values, at, KIND: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr):
-    {"; ".join(["start, begin, end, first, last = tiles", *before])}
-{body}
-"""
-    return OwnStep(form, name, source, whole.reads_top)
+        before += ["numbers, tops = numbers_of(scratch, at)", "top = highest(numbers, at[2])"]
+    lines = [*before, *whole.lines]
+    return _own_step(form, "process", "logits, tiles, scratch, values, at, KIND", lines, whole.reads_top)
+
+
+def _own_step(form: Any, kind: str, given: str, lines: Sequence[str], reads_top: bool = False) -> OwnStep:
+    body = "\n".join(f"    {line}" for line in lines)
+    name = f"{kind}_{crc32(body.encode()):08x}"
+    head = f"def {name}({given}: tl.constexpr, BLOCK: tl.constexpr):"
+    return OwnStep(form, name, f"@triton.jit\n{head}\n{body}\n", reads_top)
 
 
 def _need(holds: bool, otherwise: str) -> None:
@@ -216,17 +211,17 @@ class _Whole(_Values):
         if masks and form[2][:2] == ("lt", ("logits",)) and form[3] == -math.inf:
             limit, name = self._value(form[2][2])
             if _passes_nan(form[2][2]) and limit.shape == _COLUMN and limit.dtype == torch.float32:
-                self.lines = [*self._made(), f"mask_spans(start, begin, end, tops, first, last, {name})"]
+                self.lines = [*self._made(), f"mask_spans(logits, tiles, tops, {name})"]
                 return
         made, name = self._value(form)
         _need(made.shape == _LIST and made.dtype == torch.float32, "it returns no logits")
         every, changed = "tl.full((BLOCK,), 1, tl.int1)", ""
         if masks:  # of most tiles perhaps nothing
             changed = f"tl.where({self._value(form[2])[1]}, {every}, tl.full((BLOCK,), 0, tl.int1))"
-        read = "seen = tile(start, offset, begin, end, 0.0, BLOCK)"
+        read = "seen = tile(logits, offset, 0.0, BLOCK)"
         loop = [read, *self._made(), f"changed = {changed or every}", "if anything(changed):" if masks else "if True:"]
-        loop.append(f"    write(start, offset, begin, end, {name}, changed, BLOCK)")
-        self.lines = ["for offset in range(first, last, BLOCK):", *(f"    {line}" for line in loop)]
+        loop.append(f"    write(logits, offset, {name}, changed, BLOCK)")
+        self.lines = ["for offset in range(tiles[0], tiles[1], BLOCK):", *(f"    {line}" for line in loop)]
 
     def _leaf(self, kind: str, parts: list[Any]) -> tuple[Any, str] | None:
         if kind == "logits":
@@ -312,7 +307,7 @@ class _Write(_Values):
             dtype, (ndim, unsqueezed), number = parts
             shape = _LIST if ndim == 2 else _COLUMN if unsqueezed else _ROW
             size, width = f"columns[{number}][2]", self._widths[number]
-            text = f"tl.load(_of(columns[{number}], slot) + place * {ndim - 1}, mask=inside)"
+            text = f"tl.load(values_of(columns[{number}], slot) + place * {ndim - 1}, mask=inside)"
             text += " != 0" * (dtype == torch.bool)
         else:
             _need(kind in _HISTORY, f"it computes `{kind}`, which takes a kernel of its own")

@@ -17,7 +17,7 @@ from lpkit.kernels.recording import Recorder, StandIn
 logger = logging.getLogger("lpkit")
 
 WHOLE_ROWS = tuple(f"lpkit.kernels.triton_{name}" for name in ("rows", "limits", "tournament"))
-FEW = tuple(f"lpkit.kernels.triton_{name}" for name in ("few", "sequences", "texts"))
+FEW = tuple(f"lpkit.kernels.triton_{name}" for name in ("sequences", "texts"))
 """The modules of each set of kernels."""
 
 PADDED = 64
@@ -101,8 +101,18 @@ def _go_over(kernels: ModuleType, logits: torch.Tensor) -> None:
 
 
 def _try_few(kernels: ModuleType, device: torch.device) -> None:
-    kernels.attempt_few(device)
-    kernels.attempt_histories(device)
+    logits, ids = torch.zeros(2, 8, device=device), torch.zeros(2, 3, dtype=torch.int64, device=device)
+    rows = torch.arange(2, device=device)
+    kernels.write(logits, rows, ids, kernels.read(logits, rows, ids))
+    kernels.write(logits, rows, ids, 1.0)
+    kernels.mask_ids_(logits, ids)
+    kernels.match_lengths(ids, rows)
+    kernels.match_lengths(ids, rows, rows)
+    kernels.completes_ngram(ids, rows, rows, rows)
+    for on_v2 in (False, True):
+        for texts in kernels.examples(device, on_v2):
+            if texts.kind != 2:
+                kernels.history(texts, rows, rows)
 
 
 def fused_for(logits: Any) -> Any:

@@ -55,7 +55,8 @@ class SlotHistories(NamedTuple):
         committed: ``[slots]``, number of tokens of each text in ``held``, for ``kind`` 1.
         width: at least as large as the longest text.
         outputs: at least as large as the longest output.
-        kind: 0: all tokens are in ``held``, and ``drafts`` and ``committed`` are ``last``; else some are in ``drafts``.
+        kind: 0: all tokens are in ``held``, and ``drafts`` and ``committed`` are ``last``; else some are in ``drafts``;
+            -1: no kernel reads a text.
     """
 
     held: torch.Tensor
@@ -66,6 +67,20 @@ class SlotHistories(NamedTuple):
     width: int
     outputs: int
     kind: int = 0
+
+
+class Entries(NamedTuple):
+    """The entry of each row in tensors of per-row values: its slot in columns, or its number.
+
+    Attributes:
+        slots: int64 or int32 ``[rows]``, contiguous.
+        active: bool ``[entries]`` or ``[entries, 1]``, True for entries whose rows are edited.
+        texts: the rows' histories, for functions that read them.
+    """
+
+    slots: torch.Tensor
+    active: torch.Tensor
+    texts: Any = None
 
 
 OWN_EDIT, OWN_PROCESS = "edit_ids_", "process_rows_"
@@ -359,10 +374,8 @@ def _column(value: OfSlots | None, dtype: torch.dtype) -> torch.Tensor | None:
     return value.column
 
 
-def memory_of(column: torch.Tensor | None) -> tuple[Any, ...]:
+def memory_of(column: torch.Tensor) -> tuple[Any, ...]:
     """Return a key that identifies a column while it exists."""
-    if column is None:
-        return ()
     return column.untyped_storage()._cdata, column.storage_offset(), column.shape, column.stride()
 
 

@@ -6,7 +6,6 @@ per-row values are columns.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -16,32 +15,25 @@ import triton.language as tl
 
 from lpkit.kernels.elementwise import OwnStep
 from lpkit.kernels.hashes import FACTORS_32
-from lpkit.kernels.launching import launch
+from lpkit.kernels.recording import Entries
 from lpkit.kernels.triton_rows import (
     BLOCK,
-    FAR,
     KEPT,
     SPAN,
-    WARPS,
-    Entries,
     anything,
-    backwards,
-    bounds,
+    by_numbers,
     by_row,
     compiled,
-    entry,
-    grid_of,
     highest,
     ids_at,
-    keep_tops,
     mask_spans,
     mask_tile,
     numbers_of,
     of_entropy,
     of_moments,
-    over_rows,
+    over,
     packed,
-    per_row,
+    step,
     tile,
     write,
 )
@@ -50,107 +42,15 @@ LEAST = tl.constexpr(1e-10)
 LOWEST = tl.constexpr(-1e9)
 FIRST, SECOND = (tl.constexpr(factor % 2**32) for factor in FACTORS_32)
 
-COLUMNS = 6  # most per-row values that a rule reads
-# Logits of a tile for each kind of a row's numbers; half where four numbers are kept for each.
-TILES = {"tops": BLOCK, "moments": BLOCK // 2, "shares": BLOCK // 2}
-
-
-@over_rows
-def _over_row(
-    logits, slots, active, scratch, first, second, third, fourth, fifth, sixth,
-    active_step, first_step, second_step, third_step, fourth_step, fifth_step, sixth_step,
-    stride, vocab, spans, parts, size, k,
-    RULE: tl.constexpr, KIND: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Apply a rule to a part of a row, or to all of it.
-
-    ``RULE`` gets (word-aligned address before the row, the row's begin and end relative to it, begin and end of the
-    part); the scratch memory; the addresses of the row's values; (row, part, parts, spans, vocabulary, k).
-    """
-    row, part = tl.program_id(0), tl.program_id(1)
-    if (KIND == "far") | (KIND == "deviating") | (KIND == "unlikely"):
-        row, part = backwards()
-    slot, edited = entry(slots, active, active_step, row)
-    if edited:
-        start, begin, end = bounds(logits, row, stride, vocab)
-        tiles = start, begin, end, part * size, min(part * size + size, end)
-        values = (
-            first + slot * first_step,
-            second + slot * second_step,
-            third + slot * third_step,
-            fourth + slot * fourth_step,
-            fifth + slot * fifth_step,
-            sixth + slot * sixth_step,
-        )
-        RULE(tiles, scratch, values, (row, part, parts, spans, vocab, k), KIND, KEPT, BLOCK)
-
 
 @triton.jit
-def _statistics(tiles, scratch, values, at, KIND: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr):
-    """Store the highest logit of each span, and four numbers for each part of each row.
-
-    ``KIND``: "tops", for the highest logit and the number of NaN; "moments" and "shares", for the input of
-    :func:`lpkit.kernels.triton_rows.of_moments` and :func:`~lpkit.kernels.triton_rows.of_entropy`. Moments take one
-    pass, by the updates of Welford (1962) and Chan, Golub and LeVeque (1979).
-    """
-    start, begin, end, first_tile, last_tile = tiles
-    row, part, parts, spans, _, _ = at
-    numbers, tops = numbers_of(scratch, row, parts, spans)
-    scale = 1.0
-    if KIND == "shares":
-        scale /= tl.load(values[0])
-    best = tl.full((BLOCK,), float("-inf"), tl.float32)
-    count = tl.zeros((BLOCK,), tl.float32)
-    first = tl.zeros((BLOCK,), tl.float32)
-    second = tl.zeros((BLOCK,), tl.float32)
-    for offset in range(first_tile, last_tile, BLOCK):
-        seen = tile(start, offset, begin, end, float("-inf"), BLOCK)
-        keep_tops(seen, tops, offset, spans, BLOCK)
-        higher = tl.maximum(best, seen)
-        if KIND == "tops":
-            count += tl.where(seen != seen, 1.0, 0.0)
-        elif KIND == "moments":
-            there = seen != float("-inf")  # NaN too, which makes the row's numbers NaN
-            count += tl.where(there, 1.0, 0.0)
-            away = tl.where(there, seen - first, 0.0)
-            first += away / tl.maximum(count, 1.0)
-            second += tl.where(there, away * (seen - first), 0.0)
-        else:
-            origin = tl.where(higher == float("-inf"), 0.0, higher)  # -inf - -inf is NaN
-            moved = tl.maximum((best - origin) * scale, FAR)
-            below = tl.maximum((seen - origin) * scale, FAR, propagate_nan=tl.PropagateNan.ALL)
-            share = tl.exp(below)
-            second = (second + first * moved) * tl.exp(moved) + share * below
-            first = first * tl.exp(moved) + share
-            count += tl.where(seen > float("-inf"), 1.0, 0.0)
-        best = higher
-    numbers += part * 4
-    top = tl.max(best, 0)
-    whole = tl.sum(count, 0)
-    tl.store(numbers, top)
-    if KIND == "tops":
-        tl.store(numbers + 1, whole)
-    elif KIND == "moments":
-        middle = tl.sum(count * first, 0) / tl.maximum(whole, 1.0)
-        tl.store(numbers + 1, whole)
-        tl.store(numbers + 2, middle)
-        tl.store(numbers + 3, tl.sum(second + count * (first - middle) * (first - middle), 0))
-    else:
-        moved = tl.maximum((best - tl.where(top == float("-inf"), 0.0, top)) * scale, FAR)
-        tl.store(numbers + 1, tl.sum(first * tl.exp(moved), 0))
-        tl.store(numbers + 2, tl.sum((second + first * moved) * tl.exp(moved), 0))
-        tl.store(numbers + 3, whole)
-
-
-@triton.jit
-def _mask_by_limit(tiles, scratch, values, at, KIND: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr):
+def _mask_by_limit(logits, tiles, scratch, values, at, KIND: tl.constexpr, BLOCK: tl.constexpr):
     """Mask logits below a limit that depends on the row's numbers.
 
     ``KIND``: "far", a distance, times a temperature, below the highest logit; "deviating", a number of standard
     deviations below it; "unlikely", see :func:`lpkit.kernels.mask_unlikely_`.
     """
-    start, begin, end, first, last = tiles
-    numbers, tops = numbers_of(scratch, at[0], at[2], at[3])
+    numbers, tops = numbers_of(scratch, at)
     parts = at[2]
     given = tl.load(values[0])
     if KIND == "far":
@@ -165,7 +65,7 @@ def _mask_by_limit(tiles, scratch, values, at, KIND: tl.constexpr, KEPT: tl.cons
         other = tl.load(values[3]) - entropy
         limit = given * (total + tl.where(other < least, other, least))
         limit = tl.where(limit > top, top, limit)  # NaN, where there is a NaN in the row, stays
-    mask_spans(start, begin, end, tops, first, last, limit)
+    mask_spans(logits, tiles, tops, limit)
 
 
 @triton.jit
@@ -175,12 +75,12 @@ def _last_before(flags, which, end):
 
 
 @triton.jit
-def _exclude(tiles, scratch, values, at, KIND: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr):
+def _exclude(logits, tiles, scratch, values, at, KIND: tl.constexpr, BLOCK: tl.constexpr):
     """Mask a row's tokens that are at least as likely as its threshold, except the least likely of them, unless this
     masks one of its ids. Few spans have such a token: one program reads them all."""
-    start, begin, end, _, _ = tiles
-    row, _, parts, spans, vocab, k = at
-    numbers, tops = numbers_of(scratch, row, parts, spans)
+    start, begin, end = logits
+    _, _, parts, _, vocab, k = at
+    numbers, tops = numbers_of(scratch, at)
     temperature = tl.load(values[0])
     _, total, _, _ = of_entropy(numbers, parts, 1.0 / temperature)
     limit = temperature * (total + tl.load(values[1]))
@@ -191,7 +91,7 @@ def _exclude(tiles, scratch, values, at, KIND: tl.constexpr, KEPT: tl.constexpr,
             near = tl.load(tops + first // SPAN + which, mask=first + which * SPAN < end, other=float("nan"))
             span = _last_before(near >= limit, which, KEPT)
             while span >= 0:
-                seen = tile(start, first + span * SPAN, begin, end, float("inf"), SPAN)
+                seen = tile(logits, first + span * SPAN, float("inf"), SPAN)
                 best = tl.minimum(best, tl.where(seen < limit, float("inf"), seen))
                 span = _last_before(near >= limit, which, span)
     least = tl.min(best, 0)
@@ -207,53 +107,50 @@ def _exclude(tiles, scratch, values, at, KIND: tl.constexpr, KEPT: tl.constexpr,
             span = _last_before(near > least, which, KEPT)
             while span >= 0:
                 offset = first + span * SPAN
-                seen = tile(start, offset, begin, end, float("-inf"), SPAN)
-                mask_tile(start, offset, begin, end, seen > least, seen, SPAN)
+                seen = tile(logits, offset, float("-inf"), SPAN)
+                mask_tile(logits, offset, seen > least, seen, SPAN)
                 span = _last_before(near > least, which, span)
 
 
 @triton.jit
-def _retemper(tiles, scratch, values, at, KIND: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr):
+def _retemper(logits, tiles, scratch, values, at, KIND: tl.constexpr, BLOCK: tl.constexpr):
     """Divide by each row's temperature, and bend the logits."""
-    start, begin, end, first, last = tiles
-    row, _, parts, spans, _, _ = at
-    numbers, _ = numbers_of(scratch, row, parts, spans)
+    numbers, _ = numbers_of(scratch, at)
     temperature, low = tl.load(values[0]), tl.load(values[1])
     smoothing, curve = tl.load(values[4]), tl.load(values[5])
-    top, _, entropy, count = of_entropy(numbers, parts, 1.0 / temperature)
+    top, _, entropy, count = of_entropy(numbers, at[2], 1.0 / temperature)
     share = entropy / tl.maximum(tl.log(count), LEAST)  # one token: the entropy is 0
     share = tl.where(share > LEAST, tl.minimum(share, 1.0), LEAST)  # NaN too
     power = tl.exp2(tl.load(values[3]) * tl.log2(share))
     by = low + (tl.load(values[2]) - low) * power
     top = tl.maximum(top, LOWEST)
-    for offset in range(first, last, BLOCK):
-        seen = tile(start, offset, begin, end, float("-inf"), BLOCK)
+    for offset in range(tiles[0], tiles[1], BLOCK):
+        seen = tile(logits, offset, float("-inf"), BLOCK)
         there = seen > float("-inf")
         below = tl.maximum(seen - top, LOWEST) / (temperature * by)
         bent = below * below * (below * (curve - 1) - (3 - curve)) * (smoothing / 2)
         below = tl.where(smoothing > 0, bent, below)
         result = tl.where(there, below * temperature, float("-inf"))
-        write(start, offset, begin, end, result, there, BLOCK)
+        write(logits, offset, result, there, BLOCK)
 
 
 @triton.jit
-def _add_hashed(tiles, scratch, values, at, KIND: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr):
+def _add_hashed(logits, tiles, scratch, values, at, KIND: tl.constexpr, BLOCK: tl.constexpr):
     """Add each row's bias where the hash of its seed and a token is below its limit."""
-    start, begin, end, first, last = tiles
     seed, limit, bias = tl.load(scratch + at[0] * at[5]), tl.load(values[0]), tl.load(values[1])
-    for offset in range(first, last, BLOCK):
-        state = (offset - begin + tl.arange(0, BLOCK) ^ seed).to(tl.uint32, bitcast=True)
+    for offset in range(tiles[0], tiles[1], BLOCK):
+        state = (offset - logits[1] + tl.arange(0, BLOCK) ^ seed).to(tl.uint32, bitcast=True)
         state = (state ^ (state >> 16)) * FIRST
         state = (state ^ (state >> 13)) * SECOND
         state ^= state >> 16
         chosen = state.to(tl.int32, bitcast=True) < limit
         if anything(chosen):  # a row without this bias chooses no token, and is not even read
-            seen = tile(start, offset, begin, end, 0.0, BLOCK)
-            write(start, offset, begin, end, tl.where(chosen, seen + bias, seen), chosen, BLOCK)
+            seen = tile(logits, offset, 0.0, BLOCK)
+            write(logits, offset, tl.where(chosen, seen + bias, seen), chosen, BLOCK)
 
 
 @triton.jit
-def _kept(tiles, scratch, values, at, KIND: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr):
+def _kept(logits, tiles, scratch, values, at, KIND: tl.constexpr, BLOCK: tl.constexpr):
     """Read the logits that a row keeps; behind them, store 1 if only these are kept."""
     row, _, _, _, vocab, k = at
     scratch += row.to(tl.int64) * (k + 1)
@@ -261,7 +158,7 @@ def _kept(tiles, scratch, values, at, KIND: tl.constexpr, KEPT: tl.constexpr, BL
     broken = tl.zeros((KEPT,), tl.int32)
     for offset in range(0, k, KEPT):
         place, token, real = ids_at(values[0], offset, 1, k, vocab, KEPT)
-        value = tl.load(tiles[0] + tiles[1] + token, mask=real, other=float("-inf"))
+        value = tl.load(logits[0] + logits[1] + token, mask=real, other=float("-inf"))
         tl.store(scratch + place, value, mask=place < k)
         alive |= (value > float("-inf")).to(tl.int32)
         broken |= (value != value).to(tl.int32)  # NaN is the highest of a row, and not above -inf
@@ -270,51 +167,26 @@ def _kept(tiles, scratch, values, at, KIND: tl.constexpr, KEPT: tl.constexpr, BL
 
 
 @triton.jit
-def _keep(tiles, scratch, values, at, KIND: tl.constexpr, KEPT: tl.constexpr, BLOCK: tl.constexpr):
+def _keep(logits, tiles, scratch, values, at, KIND: tl.constexpr, BLOCK: tl.constexpr):
     """Mask a part of a row, and restore its kept logits."""
-    start, begin, end, first, last = tiles
+    start, begin, _ = logits
     row, _, _, _, vocab, k = at
     scratch += row.to(tl.int64) * (k + 1)
     if tl.load(scratch + k) != 0:
         masked = tl.full((BLOCK,), float("-inf"), tl.float32)
-        for offset in range(first, last, BLOCK):
-            write(start, offset, begin, end, masked, masked < 0.0, BLOCK)
+        for offset in range(tiles[0], tiles[1], BLOCK):
+            write(logits, offset, masked, masked < 0.0, BLOCK)
         tl.debug_barrier()  # other threads restore the kept logits
         for offset in range(0, k, KEPT):
             item, token, real = ids_at(values[0], offset, 1, k, vocab, KEPT)
             place = token + begin
-            here = real & (place >= first) & (place < last)
+            here = real & (place >= tiles[0]) & (place < tiles[1])
             tl.store(start + place, tl.load(scratch + item, mask=here, other=0.0), mask=here)
-
-
-def _over(
-    rule: Any, logits: torch.Tensor, entries: Entries, values: Sequence[torch.Tensor], scratch: torch.Tensor,
-    kind: str = "", k: int = 0, block: int = SPAN.value, at_once: bool = False, warps: int = WARPS, **options: Any,
-) -> torch.Tensor:  # fmt: skip
-    """Apply a rule to each part of each row, or to all of it ``at_once``; ``k``: its ids, or steps between seeds."""
-    (rows, parts), sizes = grid_of(logits)
-    values = (*values, *(entries.active,) * (COLUMNS - len(values)))  # what is not read
-    args = (logits, entries.slots, entries.active, scratch, *values, entries.step, *(item.stride(0) for item in values))
-    options |= {"RULE": rule, "KIND": kind, "KEPT": KEPT, "BLOCK": block}
-    launch(_over_row, (rows, 1 if at_once else parts), (*args, *sizes, k), **options, num_warps=warps)
-    return logits
-
-
-def _by_numbers(
-    numbers: str, rule: Any, logits: torch.Tensor, values: Sequence[torch.Tensor], entries: Entries,
-    ids: Sequence[torch.Tensor] = (), dtype: torch.dtype = torch.float32, **options: Any,
-) -> torch.Tensor:  # fmt: skip
-    """Compute the numbers of each row, ``[n, 4 * parts + spans]``, and apply a rule that depends on them."""
-    (rows, parts), (_, _, spans, _, _) = grid_of(logits)
-    values = [*(per_row(item, entries, dtype) for item in values), *ids]
-    scratch = torch.empty(rows, parts * 4 + spans, dtype=torch.float32, device=logits.device)
-    _over(_statistics, logits, entries, values[:1], scratch, numbers, block=TILES[numbers])
-    return _over(rule, logits, entries, values, scratch, **options)
 
 
 def _mask_by(limit: str, numbers: str, *given: Any, **options: Any) -> torch.Tensor:
     # Multiplying and subtracting in one instruction would round once where the operations of torch round twice.
-    return _by_numbers(numbers, _mask_by_limit, *given, kind=limit, enable_fp_fusion=False, **options)
+    return by_numbers(numbers, _mask_by_limit, *given, kind=limit, enable_fp_fusion=False, **options)
 
 
 @cache
@@ -340,19 +212,14 @@ def mask_unlikely_(logits: torch.Tensor, *values: torch.Tensor, entries: Entries
     return _mask_by("unlikely", "shares", logits, values, entries or by_row(logits))
 
 
-@cache
-def _kernel_of(step: OwnStep) -> Any:
-    return compiled(step, {**globals()})
-
-
-def process_rows_(logits: torch.Tensor, step: OwnStep, *columns: torch.Tensor, entries: Entries) -> torch.Tensor:
+def process_rows_(logits: torch.Tensor, process: OwnStep, *columns: torch.Tensor, entries: Entries) -> torch.Tensor:
     """Edit whole rows by an author's own operations."""
-    rule = _kernel_of(step)
-    if step.reads_top:  # "far": from the last part on, which the first launch has just read
-        return _by_numbers(
+    rule = compiled(process, process_rows_)
+    if process.reads_top:  # "far": from the last part on, which the first launch has just read
+        return by_numbers(
             "tops", rule, logits, (), entries, columns, kind="far", block=BLOCK // 2, enable_fp_fusion=False
         )
-    return _over(rule, logits, entries, columns, entries.active, block=BLOCK // 2, enable_fp_fusion=False)
+    return over(rule, logits, entries, columns, entries.active, block=BLOCK // 2, enable_fp_fusion=False)
 
 
 def exclude_top_choices_(
@@ -361,20 +228,19 @@ def exclude_top_choices_(
 ) -> torch.Tensor:  # fmt: skip
     values, entries = (temperature, log_threshold), entries or by_row(logits, where)
     ids = packed(keep)
-    return _by_numbers("shares", _exclude, logits, values, entries, [ids], k=ids.shape[1], at_once=True)
+    return by_numbers("shares", _exclude, logits, values, entries, [ids], k=ids.shape[1], at_once=True)
 
 
 def dynamic_temperature_(logits: torch.Tensor, *values: torch.Tensor, entries: Entries | None = None) -> torch.Tensor:
     # A whole tile would take more registers than there are.
-    return _by_numbers("shares", _retemper, logits, values, entries or by_row(logits), block=BLOCK // 2)
+    return by_numbers("shares", _retemper, logits, values, entries or by_row(logits), block=BLOCK // 2)
 
 
 def add_where_hashed_(
     logits: torch.Tensor, seeds: torch.Tensor, limit: torch.Tensor, bias: torch.Tensor, entries: Entries | None = None
 ) -> torch.Tensor:
-    seeds, entries = per_row(seeds, by_row(logits), torch.int32), entries or by_row(logits)
-    columns = per_row(limit, entries, torch.int32), per_row(bias, entries)
-    return _over(_add_hashed, logits, entries, columns, seeds, k=seeds.stride(0), block=BLOCK)
+    seeds, columns = seeds.to(torch.int32), (limit.to(torch.int32), bias.to(torch.float32))
+    return over(_add_hashed, logits, entries or by_row(logits), columns, seeds, k=step(seeds), block=BLOCK)
 
 
 def keep_ids_(
@@ -382,5 +248,5 @@ def keep_ids_(
 ) -> torch.Tensor:
     entries, columns, k = entries or by_row(logits, where), [packed(ids)], ids.shape[1]
     held = torch.empty(logits.shape[0], k + 1, dtype=torch.float32, device=logits.device)
-    _over(_kept, logits, entries, columns, held, k=k, at_once=True, warps=1)
-    return _over(_keep, logits, entries, columns, held, k=k, block=BLOCK)
+    over(_kept, logits, entries, columns, held, k=k, at_once=True, warps=1)
+    return over(_keep, logits, entries, columns, held, k=k, block=BLOCK)

@@ -14,24 +14,32 @@ from __future__ import annotations
 
 import inspect
 import linecache
+from collections.abc import Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 
 from lpkit.kernels.elementwise import OwnStep
+from lpkit.kernels.launching import launch
+from lpkit.kernels.recording import Entries
 
 BLOCK = 4096  # logits of a tile
 SPAN = tl.constexpr(1024)  # logits that share a recorded highest logit: if that is masked, all are, without being read
 WORD = tl.constexpr(4)  # logits of one 128-bit word
 WARPS = 8  # of a program; with 16 logits per thread, four programs share a multiprocessor's registers
 PROGRAMS = 16 * 132  # as many keep a large GPU busy, without a long idle tail
-KEPT = 64  # values next to a row (ids, highest logits of spans) that are read at a time: each read waits for the memory
+KEPT = tl.constexpr(
+    64
+)  # values next to a row (ids, highest logits of spans) that are read at a time: each read waits for the memory
 MOST_PARTS = 64  # of a row
 PARTS = tl.constexpr(MOST_PARTS)
 FAR = tl.constexpr(-1e30)  # distance below the top without a share; unlike -inf, it gives no NaN in a product
+COLUMNS = 6  # most per-row values that a rule reads
+# Logits of a tile for each kind of a row's numbers; half where four numbers are kept for each.
+TILES = {"tops": BLOCK, "moments": BLOCK // 2, "shares": BLOCK // 2}
 ALIGNED = ("logits", "stride", "vocab", "size")  # arguments that decide the use of 128-bit words
 
 
@@ -80,8 +88,9 @@ def _within(offset, begin, end, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def tile(start, offset, begin, end, FILL: tl.constexpr, BLOCK: tl.constexpr):
+def tile(logits, offset, FILL: tl.constexpr, BLOCK: tl.constexpr):
     """Read a tile of a row, with ``FILL`` outside of the row."""
+    start, begin, end = logits
     place = offset + tl.arange(0, BLOCK)
     if _within(offset, begin, end, BLOCK):
         values = tl.load(start + place)
@@ -91,8 +100,9 @@ def tile(start, offset, begin, end, FILL: tl.constexpr, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def write(start, offset, begin, end, values, changed, BLOCK: tl.constexpr):
+def write(logits, offset, values, changed, BLOCK: tl.constexpr):
     """Write a tile with a change: all of it, in 128-bit words, if it lies within the row."""
+    start, begin, end = logits
     place = offset + tl.arange(0, BLOCK)
     if _within(offset, begin, end, BLOCK):
         tl.store(start + place, values)
@@ -107,48 +117,37 @@ def anything(flags):
 
 
 @triton.jit
-def mask_tile(start, offset, begin, end, beyond, values, BLOCK: tl.constexpr):
+def mask_tile(logits, offset, beyond, values, BLOCK: tl.constexpr):
     """Write -inf over a tile's flagged logits, if there are any."""
     if anything(beyond):
-        write(start, offset, begin, end, tl.where(beyond, float("-inf"), values), beyond, BLOCK)
+        write(logits, offset, tl.where(beyond, float("-inf"), values), beyond, BLOCK)
 
 
 @triton.jit
-def backwards():
-    """Return (row, part) of a program, in reverse order."""
-    return tl.num_programs(0) - 1 - tl.program_id(0), tl.num_programs(1) - 1 - tl.program_id(1)
-
-
-@triton.jit
-def numbers_of(scratch, row, parts, spans):
+def numbers_of(scratch, at):
     """Return (memory for the four numbers of each of a row's parts, memory for the highest logits of its spans)."""
+    row, _, parts, spans, _, _ = at
     scratch += row.to(tl.int64) * (parts * 4 + spans)
     return scratch, scratch + parts * 4
 
 
 @triton.jit
-def keep_tops(values, tops, offset, spans, BLOCK: tl.constexpr):
-    """Store the highest logit of each span of a tile."""
-    place = offset // SPAN + tl.arange(0, BLOCK // SPAN)
-    tl.store(tops + place, tl.max(tl.reshape(values, (BLOCK // SPAN, SPAN)), 1), mask=place < spans)
-
-
-@triton.jit
-def mask_spans(start, begin, end, tops, first, last, limit):
+def mask_spans(logits, tiles, tops, limit):
     """Mask logits below a limit in a part of a row, usually nearly all; a NaN limit masks nothing."""
+    first, last = tiles
     if limit > float("-inf"):
         for offset in range(first, last, SPAN):
             top = tl.load(tops + offset // SPAN)
             if top >= limit:
-                values = tile(start, offset, begin, end, 0.0, SPAN)
-                mask_tile(start, offset, begin, end, values < limit, values, SPAN)
+                values = tile(logits, offset, 0.0, SPAN)
+                mask_tile(logits, offset, values < limit, values, SPAN)
             elif top > float("-inf"):  # else it is masked already
                 masked = tl.full((SPAN,), float("-inf"), tl.float32)
-                write(start, offset, begin, end, masked, masked < 0.0, SPAN)
+                write(logits, offset, masked, masked < 0.0, SPAN)
 
 
 @triton.jit
-def number(numbers, which, parts, FILL: tl.constexpr):
+def _number(numbers, which, parts, FILL: tl.constexpr):
     """Return one of the four numbers of each part of a row, with ``FILL`` behind the last part."""
     part = tl.arange(0, PARTS)
     return tl.load(numbers + part * 4 + which, mask=part < parts, other=FILL)
@@ -157,8 +156,8 @@ def number(numbers, which, parts, FILL: tl.constexpr):
 @triton.jit
 def highest(numbers, parts):
     """Return a row's highest logit, by the first two numbers of each part; NaN if it has one, as torch's ``amax``."""
-    broken = tl.sum(number(numbers, 1, parts, 0.0), 0) > 0
-    return tl.where(broken, float("nan"), tl.max(number(numbers, 0, parts, float("-inf")), 0))
+    broken = tl.sum(_number(numbers, 1, parts, 0.0), 0) > 0
+    return tl.where(broken, float("nan"), tl.max(_number(numbers, 0, parts, float("-inf")), 0))
 
 
 @triton.jit
@@ -168,14 +167,14 @@ def of_entropy(numbers, parts, scale):
     Each part has its highest logit; the sum of shares, relative to that logit's; the sum of their products with their
     logarithms; and the number of unmasked tokens.
     """
-    best = number(numbers, 0, parts, float("-inf"))
+    best = _number(numbers, 0, parts, float("-inf"))
     top = tl.max(best, 0)
     below = tl.maximum((best - tl.where(top == float("-inf"), 0.0, top)) * scale, FAR)
-    total = number(numbers, 1, parts, 0.0)
-    weighed = tl.sum((number(numbers, 2, parts, 0.0) + total * below) * tl.exp(below), 0)
+    total = _number(numbers, 1, parts, 0.0)
+    weighed = tl.sum((_number(numbers, 2, parts, 0.0) + total * below) * tl.exp(below), 0)
     total = tl.sum(total * tl.exp(below), 0)
     log_total = tl.where(total == 0, float("nan"), tl.log(total))  # NaN: all is masked
-    count = tl.sum(number(numbers, 3, parts, 0.0), 0)
+    count = tl.sum(_number(numbers, 3, parts, 0.0), 0)
     return top, top * scale + log_total, log_total - weighed / total, count
 
 
@@ -185,18 +184,107 @@ def of_moments(numbers, parts):
 
     Each part has its highest logit, and for its unmasked logits the number, the mean, and the sum of squares around it.
     """
-    top = tl.max(number(numbers, 0, parts, float("-inf")), 0)
-    count = number(numbers, 1, parts, 0.0).to(tl.float64)
-    mean = number(numbers, 2, parts, 0.0).to(tl.float64)
-    squares = number(numbers, 3, parts, 0.0).to(tl.float64)
+    top = tl.max(_number(numbers, 0, parts, float("-inf")), 0)
+    count = _number(numbers, 1, parts, 0.0).to(tl.float64)
+    mean = _number(numbers, 2, parts, 0.0).to(tl.float64)
+    squares = _number(numbers, 3, parts, 0.0).to(tl.float64)
     whole = tl.sum(count, 0)
     away = mean - tl.sum(count * mean, 0) / whole
     return top, tl.sqrt(tl.sum(squares + count * away * away, 0) / whole)
 
 
-def compiled(step: OwnStep, scope: dict[str, Any]) -> Any:
-    """Return the function of an author's own step. Its text has names of a table and of ``scope``, and numbers, and
-    nothing of the author's."""
+@over_rows
+def _over_row(
+    logits, slots, active, scratch, first, second, third, fourth, fifth, sixth,
+    active_step, first_step, second_step, third_step, fourth_step, fifth_step, sixth_step,
+    stride, vocab, spans, parts, size, k,
+    RULE: tl.constexpr, KIND: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Apply a rule to a part of a row, or to all of it.
+
+    ``RULE`` gets the row's logits, see :func:`bounds`; begin and end of the part; the scratch memory; the addresses of
+    the row's values; (row, part, parts, spans, vocabulary, k).
+    """
+    row, part = tl.program_id(0), tl.program_id(1)
+    if (KIND == "far") | (KIND == "deviating") | (KIND == "unlikely"):
+        row, part = tl.num_programs(0) - 1 - row, tl.num_programs(1) - 1 - part
+    slot, edited = entry(slots, active, active_step, row)
+    if edited:
+        ours = bounds(logits, row, stride, vocab)
+        tiles = part * size, min(part * size + size, ours[2])
+        values = (
+            first + slot * first_step,
+            second + slot * second_step,
+            third + slot * third_step,
+            fourth + slot * fourth_step,
+            fifth + slot * fifth_step,
+            sixth + slot * sixth_step,
+        )
+        RULE(ours, tiles, scratch, values, (row, part, parts, spans, vocab, k), KIND, BLOCK)
+
+
+@triton.jit
+def _statistics(logits, tiles, scratch, values, at, KIND: tl.constexpr, BLOCK: tl.constexpr):
+    """Store the highest logit of each span, and four numbers for each part of each row.
+
+    ``KIND``: "tops", for the highest logit and the number of NaN; "moments" and "shares", for the input of
+    :func:`of_moments` and :func:`of_entropy`. Moments take one pass, by the updates of Welford (1962) and Chan, Golub
+    and LeVeque (1979).
+    """
+    _, part, _, spans, _, _ = at
+    numbers, tops = numbers_of(scratch, at)
+    scale = 1.0
+    if KIND == "shares":
+        scale /= tl.load(values[0])
+    best = tl.full((BLOCK,), float("-inf"), tl.float32)
+    count = tl.zeros((BLOCK,), tl.float32)
+    first = tl.zeros((BLOCK,), tl.float32)
+    second = tl.zeros((BLOCK,), tl.float32)
+    for offset in range(tiles[0], tiles[1], BLOCK):
+        seen = tile(logits, offset, float("-inf"), BLOCK)
+        span = offset // SPAN + tl.arange(0, BLOCK // SPAN)
+        tl.store(tops + span, tl.max(tl.reshape(seen, (BLOCK // SPAN, SPAN)), 1), mask=span < spans)
+        higher = tl.maximum(best, seen)
+        if KIND == "tops":
+            count += tl.where(seen != seen, 1.0, 0.0)
+        elif KIND == "moments":
+            there = seen != float("-inf")  # NaN too, which makes the row's numbers NaN
+            count += tl.where(there, 1.0, 0.0)
+            away = tl.where(there, seen - first, 0.0)
+            first += away / tl.maximum(count, 1.0)
+            second += tl.where(there, away * (seen - first), 0.0)
+        else:
+            origin = tl.where(higher == float("-inf"), 0.0, higher)  # -inf - -inf is NaN
+            moved = tl.maximum((best - origin) * scale, FAR)
+            below = tl.maximum((seen - origin) * scale, FAR, propagate_nan=tl.PropagateNan.ALL)
+            share = tl.exp(below)
+            second = (second + first * moved) * tl.exp(moved) + share * below
+            first = first * tl.exp(moved) + share
+            count += tl.where(seen > float("-inf"), 1.0, 0.0)
+        best = higher
+    numbers += part * 4
+    top = tl.max(best, 0)
+    whole = tl.sum(count, 0)
+    tl.store(numbers, top)
+    if KIND == "tops":
+        tl.store(numbers + 1, whole)
+    elif KIND == "moments":
+        middle = tl.sum(count * first, 0) / tl.maximum(whole, 1.0)
+        tl.store(numbers + 1, whole)
+        tl.store(numbers + 2, middle)
+        tl.store(numbers + 3, tl.sum(second + count * (first - middle) * (first - middle), 0))
+    else:
+        moved = tl.maximum((best - tl.where(top == float("-inf"), 0.0, top)) * scale, FAR)
+        tl.store(numbers + 1, tl.sum(first * tl.exp(moved), 0))
+        tl.store(numbers + 2, tl.sum((second + first * moved) * tl.exp(moved), 0))
+        tl.store(numbers + 3, whole)
+
+
+@cache
+def compiled(step: OwnStep, caller: Any) -> Any:
+    """Return the function of an author's own step. Its text has names of a table and of the caller's module, and
+    numbers, and nothing of the author's."""
+    scope = {**caller.__globals__}
     file = f"<lpkit {step.name}>"
     linecache.cache[file] = len(step.source), None, step.source.splitlines(True), file  # where Triton reads it
     exec(compile(step.source, file, "exec"), scope)
@@ -228,46 +316,49 @@ def grid_of(logits: torch.Tensor) -> tuple[tuple[int, int], tuple[int, int, int,
     return (rows, parts), (logits.stride(0), vocab, ratio_up(reach, SPAN.value), parts, size)
 
 
-class Entries(NamedTuple):
-    """The entry of each row in tensors of per-row values: its slot in columns, or its number.
-
-    Attributes:
-        slots: int64 or int32 ``[rows]``, contiguous.
-        active: bool, True for entries whose rows are edited.
-        step: elements from one entry of ``active`` to the next.
-        size: number of entries.
-        texts: the rows' :class:`~lpkit.kernels.recording.SlotHistories`, for functions that read them.
-    """
-
-    slots: torch.Tensor
-    active: torch.Tensor
-    step: int
-    size: int
-    texts: Any = None
-
-
 def by_row(logits: torch.Tensor, where: torch.Tensor | None = None) -> Entries:
     """Return one entry for each row of ``logits``; ``where``, bool ``[n, 1]``, has the rows to edit."""
     rows = logits.shape[0]
-    numbers, yes = _numbers(logits.device, max(1024, 1 << (rows - 1).bit_length()))
-    if where is None:
-        return Entries(numbers, yes, 0, rows)
-    where = where.expand(rows, 1)
-    return Entries(numbers, where, where.stride(0), rows)
+    entries = _numbered(logits.device, max(1024, 1 << (rows - 1).bit_length()))
+    return entries if where is None else entries._replace(active=where.expand(rows, 1))
 
 
 @cache
-def _numbers(device: torch.device, count: int) -> tuple[torch.Tensor, torch.Tensor]:
-    return torch.arange(count, device=device), torch.ones(1, dtype=torch.bool, device=device)
+def _numbered(device: torch.device, count: int) -> Entries:
+    yes = torch.ones(1, 1, dtype=torch.bool, device=device)
+    return Entries(torch.arange(count, device=device), yes.expand(count, 1))
 
 
-def per_row(values: torch.Tensor, entries: Entries, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """Return ``[entries, 1]``; columns are strided, and not copied."""
-    if values.dtype != dtype or values.shape != (entries.size, 1):  # each comparison takes the host a while
-        values = values.to(dtype).expand(entries.size, 1)
-    return values
+def step(values: torch.Tensor) -> int:
+    """Return the elements from one entry to the next: none if all entries share one value."""
+    return 0 if values.shape[0] == 1 else values.stride(0)
 
 
 def packed(ids: torch.Tensor) -> torch.Tensor:
     """Return the ids in memory in which a row's ids lie side by side."""
     return ids if ids.stride(1) == 1 else ids.contiguous()
+
+
+def over(
+    rule: Any, logits: torch.Tensor, entries: Entries, values: Sequence[torch.Tensor], scratch: torch.Tensor,
+    kind: str = "", k: int = 0, block: int = SPAN.value, at_once: bool = False, warps: int = WARPS, **options: Any,
+) -> torch.Tensor:  # fmt: skip
+    """Apply a rule to each part of each row, or to all of it ``at_once``; ``k``: its ids, or steps between seeds."""
+    (rows, parts), sizes = grid_of(logits)
+    values = (*values, *(entries.active,) * (COLUMNS - len(values)))  # what is not read
+    args = (logits, entries.slots, entries.active, scratch, *values, *map(step, (entries.active, *values)))
+    options |= {"RULE": rule, "KIND": kind, "BLOCK": block}
+    launch(_over_row, (rows, 1 if at_once else parts), (*args, *sizes, k), **options, num_warps=warps)
+    return logits
+
+
+def by_numbers(
+    numbers: str, rule: Any, logits: torch.Tensor, values: Sequence[torch.Tensor], entries: Entries,
+    ids: Sequence[torch.Tensor] = (), dtype: torch.dtype = torch.float32, **options: Any,
+) -> torch.Tensor:  # fmt: skip
+    """Compute the numbers of each row, ``[n, 4 * parts + spans]``, and apply a rule that depends on them."""
+    (rows, parts), (_, _, spans, _, _) = grid_of(logits)
+    values = [*(item.to(dtype) for item in values), *ids]
+    scratch = torch.empty(rows, parts * 4 + spans, dtype=torch.float32, device=logits.device)
+    over(_statistics, logits, entries, values[:1], scratch, numbers, block=TILES[numbers])
+    return over(rule, logits, entries, values, scratch, **options)

@@ -1,27 +1,30 @@
 """Histories, and functions of :mod:`lpkit.sequences`, as Triton kernels for CUDA, without hashes.
 
-Each function answers as the function of its name documents, and takes one launch.
+Each function answers as the function of its name documents, and takes one launch. :func:`over_texts` applies a rule to
+each row's text, for :mod:`lpkit.kernels.triton_texts` too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 
+from lpkit.kernels.elementwise import MOST_COLUMNS
 from lpkit.kernels.launching import launch
-from lpkit.kernels.recording import SlotHistories
-from lpkit.kernels.triton_rows import Entries, by_row, entry, once, ratio_up
+from lpkit.kernels.recording import Entries, SlotHistories
+from lpkit.kernels.triton_rows import by_row, entry, once, ratio_up
 
 WARPS = 4
-POSITIONS = 256  # positions of a history for which a program finds matches
+LEAST_SHARED = 32  # tokens of a program that has several warps
 SPAN = 1024  # tokens of a history that a program with its own history reads at a time
-
-SIZES = {"POSITIONS": POSITIONS, "AT_ONCE": 8, "REACH": 2 * POSITIONS, "SPAN": SPAN}
-"""``AT_ONCE``: tokens before each position that are compared at a time, of at most ``REACH``; ``SPAN``: tokens before
-one position that are compared at a time."""
+POSITIONS = 256  # positions of a history for which a program finds matches
+NEAR = tl.constexpr(8)  # tokens before each position that are compared at a time, up to REACH
+REACH = tl.constexpr(2 * POSITIONS)
+FURTHER = tl.constexpr(SPAN)  # tokens before one position that are compared at a time
 
 
 @triton.jit
@@ -62,43 +65,70 @@ def member(sets, octets, token):
     return ((octet >> (token & 7).to(tl.int32)) & 1) > 0
 
 
-@triton.jit
-def text_of(slots, active, active_step, tokens, stride, lasts, drafts, committed, row, DRAFTS: tl.constexpr):
-    """Return (slot, True if edited, length, text) of a row's text in its slot's memory."""
+@once
+def _by_text(
+    logits, slots, active, tokens, prompts, lasts, drafts, committed, first, second, third, fourth, fifth, scratch,
+    stride, active_step, text_stride, first_step, second_step, third_step, fourth_step, fifth_step,
+    first_size, second_size, third_size, fourth_size, fifth_size, width, vocab, nobody,
+    RULE: tl.constexpr, DRAFTS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Apply a rule to a row's text, in one program or in one for each ``BLOCK`` tokens. A row's programs come one after
+    the other, because they read the same tokens.
+
+    ``RULE`` gets (row, slot, True if edited, prompt's length, text's length); the text; (memory, elements from one slot
+    to the next, width) of each column; the row's logits; the scratch memory; (width of the texts,
+    vocabulary, slot of nobody).
+    """
+    row = tl.program_id(1).to(tl.int64)
     slot, edited = entry(slots, active, active_step, row)
-    length = tl.where(edited, tl.load(lasts + row) + 1, 0).to(tl.int32)
-    return slot, edited, length, drafts_of(tokens + slot * stride, drafts, committed, slot, row, length, DRAFTS)
+    prompt = tl.load(prompts + slot, mask=edited & (DRAFTS >= 0), other=0).to(tl.int32)
+    total = tl.where(edited, tl.load(lasts + row) + 1, 0).to(tl.int32)
+    text = drafts_of(tokens + slot * text_stride, drafts, committed, slot, row, total, DRAFTS)
+    at = row, slot, edited, prompt, total
+    columns = (
+        (first, first_step, first_size),
+        (second, second_step, second_size),
+        (third, third_step, third_size),
+        (fourth, fourth_step, fourth_size),
+        (fifth, fifth_step, fifth_size),
+    )
+    RULE(at, text, columns, logits + row * stride, scratch, (width, vocab, nobody), DRAFTS, BLOCK)
 
 
 @triton.jit
-def _common(text, earlier, later, count, DRAFTS: tl.constexpr, SPAN: tl.constexpr):
+def values_of(column, which):
+    """Return the memory of an entry's values."""
+    return column[0] + which * column[1]
+
+
+@triton.jit
+def _common(text, earlier, later, count, DRAFTS: tl.constexpr):
     """Count equal tokens before two positions, ``earlier < later``; ``count`` of them are known to be equal."""
     going = count < earlier
     while going:
-        back = count + 1 + tl.arange(0, SPAN)
+        back = count + 1 + tl.arange(0, FURTHER)
         there = back <= earlier
         mine = text_at(text, earlier - back, there, 0, DRAFTS)
         theirs = text_at(text, later - back, there, 0, DRAFTS)
-        equal = tl.min(tl.where(there & (mine == theirs), SPAN, tl.arange(0, SPAN)), 0)
+        equal = tl.min(tl.where(there & (mine == theirs), FURTHER, tl.arange(0, FURTHER)), 0)
         count += equal
-        going = equal == SPAN
+        going = equal == FURTHER
     return count
 
 
-@once
-def _matches(
-    tokens, slots, active, lasts, sizes, since, windows, drafts, committed, sets, set_of, out,
-    stride, active_step, size_step, window_step, set_stride, set_step, octets, width,
-    ASKED: tl.constexpr, SINCE: tl.constexpr, WINDOW: tl.constexpr, SETS: tl.constexpr, DRAFTS: tl.constexpr,
-    POSITIONS: tl.constexpr, AT_ONCE: tl.constexpr, REACH: tl.constexpr, SPAN: tl.constexpr,
-):  # fmt: skip
-    """Count the tokens before each position that equal the end of the history.
+@triton.jit
+def _first(since, windows, slot, length):
+    """Return the first position that counts: from which on a row's tokens count, or so many last ones."""
+    first = tl.load(values_of(since, slot), mask=since[2] > 0, other=0)
+    first = tl.minimum(tl.maximum(first, 0), length).to(tl.int32)
+    window = tl.load(values_of(windows, slot), mask=windows[2] > 0, other=2**31 - 1)
+    return tl.minimum(tl.maximum(length - window, first), length).to(tl.int32)
 
-    ``ASKED``: "lengths"; "ngram": test if they are as many as an n-gram of a row's size begins with, which bounds the
-    comparison; "ids": the token at each position of such a row, -1 at others. ``SINCE``, ``WINDOW``: only tokens from
-    there on, or so many last ones count. ``SETS``: no match contains a token of a row's set; of "ids", a token of it is
-    none.
-    ``DRAFTS``: see :func:`drafts_of`.
+
+@triton.jit
+def _matched(text, length, first, enough, DRAFTS: tl.constexpr, BLOCK: tl.constexpr):
+    """Return (a program's positions, how many tokens before each equal the end of the history); ``enough`` of them are
+    compared.
 
     All positions of a program are compared together, until none matches. If several match ``REACH`` tokens, they lie in
     one periodic stretch, a period apart: two occurrences of a string at most half its length apart overlap in a period
@@ -106,43 +136,20 @@ def _matches(
     left: a position before which the period reaches as far as before the end. This position, or a single match, is
     compared further.
     """
-    row = tl.program_id(1).to(tl.int64)
-    slot, _, length, text = text_of(slots, active, active_step, tokens, stride, lasts, drafts, committed, row, DRAFTS)
-    place = tl.program_id(0) * POSITIONS + tl.arange(0, POSITIONS)
-    first = 0
-    if SINCE:
-        first = tl.minimum(tl.maximum(tl.load(since + slot), 0), length).to(tl.int32)
-    if WINDOW:
-        first = tl.minimum(tl.maximum(length - tl.load(windows + slot * window_step), first), length).to(tl.int32)
-    enough = length - first
-    if SETS:
-        number = tl.load(set_of + slot * set_step)
-        sets += number * set_stride
-    if SETS and ASKED == "lengths":
-        start = tl.where(number > 0, length, first)  # set 0 is empty
-        broken = first - 1
-        while (start > first) & (broken < first):
-            start -= SPAN
-            item = start + tl.arange(0, SPAN)
-            there = (item >= first) & (item < length)
-            token = text_at(text, item, there, -1, DRAFTS)
-            broken = tl.max(tl.where(member(sets, octets, token), item, first - 1), 0)
-        enough = length - 1 - broken
-    if ASKED != "lengths":
-        enough = tl.minimum(tl.load(sizes + slot * size_step) - 1, length + 1).to(tl.int32)
-    matched = tl.zeros((POSITIONS,), tl.int32)
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    matched = tl.zeros((BLOCK,), tl.int32)
     same = (place < length) & (place >= first)
     done = 0
     while (done < tl.minimum(REACH, enough)) & (tl.max(same.to(tl.int32), 0) > 0):
-        back = done + 1 + tl.arange(0, AT_ONCE)
+        back = done + 1 + tl.arange(0, NEAR)
         last = text_at(text, length - back, back <= length, 0, DRAFTS)
         before = place[:, None] - back[None, :]
         there = same[:, None] & (before >= 0)
         equal = there & (text_at(text, before, there, 0, DRAFTS) == last[None, :])
-        more = tl.min(tl.where(equal, AT_ONCE, tl.arange(0, AT_ONCE)[None, :]), 1)
+        more = tl.min(tl.where(equal, NEAR, tl.arange(0, NEAR)[None, :]), 1)
         matched += tl.where(same, more, 0)
-        same &= more == AT_ONCE
-        done += AT_ONCE
+        same &= more == NEAR
+        done += NEAR
     alone = tl.max(tl.where(same, place, -1), 0)
     if (alone >= 0) & (done < enough):
         count = done
@@ -150,30 +157,72 @@ def _matches(
         if second >= 0:
             period = alone - second
             count = done - period
-            before_end = _common(text, length - period, length, count, DRAFTS, SPAN)
+            before_end = _common(text, length - period, length, count, DRAFTS)
             before_end += period
-            before_last = _common(text, second, alone, count, DRAFTS, SPAN)
+            before_last = _common(text, second, alone, count, DRAFTS)
             before_last += period
             before_each = before_last - (alone - place)
             matched = tl.where(same, tl.minimum(before_each, before_end), matched)
             alone = tl.max(tl.where(same & (before_each == before_end), place, -1), 0)
             count = before_end
         if alone >= 0:
-            further = _common(text, alone, length, count, DRAFTS, SPAN)
+            further = _common(text, alone, length, count, DRAFTS)
             matched = tl.where(place == alone, further, matched)
-    inside = place < width
-    before = place - first
-    out += row * width + place
-    completes = (place < length) & (matched >= enough) & (before >= enough)
-    if ASKED == "lengths":
-        tl.store(out, tl.minimum(tl.minimum(matched, enough), tl.maximum(before, 0)), mask=inside)
-    elif ASKED == "ngram":
-        tl.store(out, completes, mask=inside)
-    else:
-        token = text_at(text, place, completes, -1, DRAFTS)
-        if SETS:
-            token = tl.where(member(sets, octets, token), -1, token)
-        tl.store(out, token.to(tl.int64), mask=inside)
+    return place, matched
+
+
+@triton.jit
+def matched_lengths(at, text, columns, logits, scratch, sizes, DRAFTS: tl.constexpr, BLOCK: tl.constexpr):
+    """Store how many tokens before each position equal the end of the history. No match contains a token of the row's
+    set, and only tokens from a position on, or so many last ones, count."""
+    row, slot, _, _, length = at
+    since, windows, sets, set_of, _ = columns
+    width, _, _ = sizes
+    first = _first(since, windows, slot, length)
+    number = tl.load(values_of(set_of, slot), mask=sets[2] > 0, other=0)
+    start = tl.where(number > 0, length, first)  # set 0 is empty
+    broken = first - 1
+    while (start > first) & (broken < first):
+        start -= FURTHER
+        item = start + tl.arange(0, FURTHER)
+        there = (item >= first) & (item < length)
+        token = text_at(text, item, there, -1, DRAFTS)
+        broken = tl.max(tl.where(member(values_of(sets, number), sets[2], token), item, first - 1), 0)
+    enough = length - 1 - broken
+    place, matched = _matched(text, length, first, enough, DRAFTS, BLOCK)
+    most = tl.minimum(enough, tl.maximum(place - first, 0))
+    tl.store(scratch + row * width + place, tl.minimum(matched, most), mask=place < width)
+
+
+@triton.jit
+def _completing(at, text, columns, DRAFTS: tl.constexpr, BLOCK: tl.constexpr):
+    """Return (a program's positions, True if the token at the position completes an n-gram of a row's size again)."""
+    _, slot, _, _, length = at
+    since, windows, ngrams, _, _ = columns
+    first = _first(since, windows, slot, length)
+    enough = tl.minimum(tl.load(values_of(ngrams, slot)) - 1, length + 1).to(tl.int32)
+    place, matched = _matched(text, length, first, enough, DRAFTS, BLOCK)
+    return place, (place < length) & (matched >= enough) & (place - first >= enough)
+
+
+@triton.jit
+def _completes(at, text, columns, logits, scratch, sizes, DRAFTS: tl.constexpr, BLOCK: tl.constexpr):
+    """Store whether the token at each position completes an n-gram again."""
+    place, completes = _completing(at, text, columns, DRAFTS, BLOCK)
+    tl.store(scratch + at[0] * sizes[0] + place, completes, mask=place < sizes[0])
+
+
+@triton.jit
+def banned_ids(at, text, columns, logits, scratch, sizes, DRAFTS: tl.constexpr, BLOCK: tl.constexpr):
+    """Store each token that completes an n-gram again and is not in the row's set; -1 for others."""
+    row, slot, _, _, _ = at
+    _, _, _, sets, set_of = columns
+    # Read ahead: behind the comparison it would take more registers than there are.
+    number = tl.load(values_of(set_of, slot), mask=sets[2] > 0, other=0).to(tl.int32)
+    place, completes = _completing(at, text, columns, DRAFTS, BLOCK)
+    token = text_at(text, place, completes, -1, DRAFTS)
+    token = tl.where(member(values_of(sets, number), sets[2], token), -1, token)
+    tl.store(scratch + row * sizes[0] + place, token.to(tl.int64), mask=place < sizes[0])
 
 
 @triton.jit
@@ -266,55 +315,50 @@ def match_lengths(tokens: torch.Tensor, lengths: torch.Tensor, since: torch.Tens
     ``512 * W + 3 * W * W / 256`` tokens of a row, a fourth of ``W * W / 2`` at W = 4096 and an eighteenth at 32768. For
     256 such rows these are 0.6 and 7.5 billion.
     """
-    return _matched("lengths", torch.int64, tokens, lengths, since)
+    return _answered(matched_lengths, torch.int64, tokens, lengths, since)
 
 
 def completes_ngram(
     tokens: torch.Tensor, lengths: torch.Tensor, size: torch.Tensor, since: torch.Tensor
 ) -> torch.Tensor:
-    return _matched("ngram", torch.bool, tokens, lengths, since, size)
+    return _answered(_completes, torch.bool, tokens, lengths, since, None, size)
 
 
-def _matched(
-    asked: str, dtype: torch.dtype, tokens: torch.Tensor, lengths: torch.Tensor, since: torch.Tensor | None,
-    size: torch.Tensor | None = None,
-) -> torch.Tensor:  # fmt: skip
+def _answered(
+    rule: Any, dtype: torch.dtype, tokens: torch.Tensor, lengths: torch.Tensor, *columns: torch.Tensor | None
+) -> torch.Tensor:
     tokens, last = tokens.contiguous(), lengths - 1
-    out = torch.empty(tokens.shape, dtype=dtype, device=tokens.device)
-    if out.numel():
-        first = last if since is None else since.contiguous()
-        texts = SlotHistories(tokens, first, last, last, last, tokens.shape[1], 0)
-        matches(asked, out, by_row(tokens)._replace(texts=texts), size, since_prompt=since is not None)
-    return out
+    entries = by_row(tokens)._replace(texts=SlotHistories(tokens, *(last,) * 4, tokens.shape[1], 0))
+    out = memory(tokens, entries, dtype)
+    return over_texts(rule, tokens, entries, columns, out, POSITIONS) if out.numel() else out
 
 
-def matches(
-    asked: str, out: torch.Tensor, entries: Entries, size: torch.Tensor | None = None,
-    window: torch.Tensor | None = None, sets: tuple[torch.Tensor, ...] = (), since_prompt: bool = False,
-) -> None:  # fmt: skip
-    """Store what ``_matches`` is ``asked``, for texts and columns by slot, in ``out``, ``[rows, width]``.
+def memory(logits: torch.Tensor, entries: Entries, dtype: torch.dtype) -> torch.Tensor:
+    """Return memory for a number per token of each row's text."""
+    return torch.empty(logits.shape[0], entries.texts.width, dtype=dtype, device=logits.device)
 
-    Args:
-        asked: "lengths", "ngram" or "ids".
-        out: int32 or int64; bool for "ngram".
-        entries: of the rows, with texts.
-        size: int64 column, not for "lengths".
-        window: int64 column, number of last tokens that count.
-        sets: bit masks, and a column with their numbers: no match contains a token of a row's set; for "ids", it is
-            left out. Empty: none.
-        since_prompt: only output tokens count.
-    """
-    slots, active, active_step, _, texts = entries
-    held, prompts, last, *rest = texts[:5]
-    columns = [last if item is None else item for item in (size, window, *(sets or (None, None)))]
-    size_by, window_by, masks, set_of = columns
-    steps = (held.stride(0), active_step, size_by.stride(0), window_by.stride(0))
-    sizes = (masks.stride(0), set_of.stride(0), masks.shape[-1], texts.width)
-    given = (held, slots, active, last, size_by, prompts, window_by, *rest, masks, set_of, out, *steps, *sizes)
-    options = {"ASKED": asked, "SINCE": since_prompt, "WINDOW": window is not None, "SETS": bool(sets)}
-    # Programs of a row come one after the other, because they read the same tokens.
-    grid = ratio_up(texts.width, POSITIONS), out.shape[0]
-    launch(_matches, grid, given, **options, DRAFTS=texts.kind, **SIZES, num_warps=WARPS)
+
+def over_texts(
+    rule: Any, logits: torch.Tensor, entries: Entries, columns: Sequence[torch.Tensor | None],
+    scratch: torch.Tensor | None = None, block: int = SPAN, **options: Any,
+) -> torch.Tensor:  # fmt: skip
+    """Apply a rule to each row's text, or to each ``block`` tokens of it if ``scratch`` has a number for each; return
+    ``scratch``, by default an int64 per row. None stands for a column that no row has: its width is 0."""
+    (rows, vocab), slots, active = logits.shape, entries.slots, entries.active
+    texts = entries.texts or SlotHistories(*(slots,) * 5, 0, 0, -1)
+    if scratch is None:
+        scratch = torch.empty(rows, 1, dtype=torch.int64, device=logits.device)
+    columns = (*columns, *(None,) * (MOST_COLUMNS - len(columns)))
+    held = (slots if item is None else item for item in columns)
+    strides = (logits.stride(0), active.stride(0), texts.held.stride(0))
+    steps = (0 if item is None else item.stride(0) for item in columns)
+    widths = (0 if item is None else item.shape[-1] for item in columns)
+    sizes = (*strides, *steps, *widths, texts.width, vocab, active.shape[0] - 1)
+    grid = ratio_up(scratch.shape[1], block), rows
+    warps = 1 if block < LEAST_SHARED else WARPS
+    given = (logits, slots, active, *texts[:5], *held, scratch, *sizes)
+    launch(_by_text, grid, given, RULE=rule, DRAFTS=texts.kind, BLOCK=block, num_warps=warps, **options)
+    return scratch
 
 
 def examples(device: torch.device, on_v2: bool) -> Iterator[SlotHistories]:
@@ -327,15 +371,3 @@ def examples(device: torch.device, on_v2: bool) -> Iterator[SlotHistories]:
     others = ((short, last, 1), (short, short, 1)) if on_v2 else ((last, last, 2),)
     for drafts, committed, kind in ((last, last, 0), *others):
         yield SlotHistories(held, of_texts, last, drafts, committed, 3, 3, kind)
-
-
-def attempt_histories(device: torch.device) -> None:
-    """Run each kernel of a step that is not recorded once, which compiles it."""
-    tokens, lengths = torch.zeros(2, 3, dtype=torch.int64, device=device), torch.arange(2, device=device)
-    match_lengths(tokens, lengths)
-    match_lengths(tokens, lengths, lengths)
-    completes_ngram(tokens, lengths, lengths, lengths)
-    for on_v2 in (False, True):
-        for texts in examples(device, on_v2):
-            if texts.kind != 2:
-                history(texts, lengths, lengths)

@@ -1,30 +1,40 @@
-"""Sparse rules as Triton kernels for CUDA that find columns and histories by slot, as a recorded step repeats them.
+"""Sparse rules as Triton kernels for CUDA: a few logits per row, and rules that find columns and histories by slot, as
+a recorded step repeats them.
 
-Each function does what the step of its name in :mod:`lpkit.portable.rules` does, to the bit, without the tensors
-between its operations.
+A function with the name of a step in :mod:`lpkit.portable.rules` does what the step does, to the bit, without the
+tensors between its operations. Sizes and strides are run-time arguments, so that no batch has to wait for a compiler.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
-from functools import cache
-from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 
 from lpkit.kernels import hashes
-from lpkit.kernels.elementwise import MOST_COLUMNS, OwnStep
+from lpkit.kernels.elementwise import OwnStep
 from lpkit.kernels.launching import launch
-from lpkit.kernels.recording import HASHES, SlotHistories
-from lpkit.kernels.triton_few import LISTED, WARPS, mask_ids_
+from lpkit.kernels.recording import HASHES, Entries
 from lpkit.kernels.triton_limits import add_where_hashed_, exclude_top_choices_, keep_ids_
-from lpkit.kernels.triton_rows import Entries, compiled, once, ratio_up
+from lpkit.kernels.triton_rows import by_row, compiled, ids_at, once, packed, ratio_up
 from lpkit.kernels.triton_rows import suits as suits
-from lpkit.kernels.triton_sequences import SPAN, begun_of, end_of, matches, member, text_at, text_of
+from lpkit.kernels.triton_sequences import (
+    POSITIONS,
+    WARPS,
+    banned_ids,
+    begun_of,
+    end_of,
+    matched_lengths,
+    member,
+    memory,
+    over_texts,
+    text_at,
+    values_of,
+)
 from lpkit.kernels.triton_tournament import tournament_
 
+BLOCK = 256  # elements of a row that a program reads or writes
+LISTED = 1024  # elements of a row that a program reads at a time if it has the row to itself
 COMPARED = 64  # tokens that a program counts, and compares with at a time
 RIVALS = 32  # tokens whose matches a program compares, and compares with at a time
 AT_ONCE = 16  # tokens of a context that are hashed at a time
@@ -46,85 +56,64 @@ def _mixed(state, key):
 
 
 @triton.jit
-def _drawn(state):
-    """Return numbers in [0, 1)."""
-    return (state >> 40).to(tl.int32).to(tl.float32) * STEP
-
-
-@triton.jit
-def _seed_of(text, length, count, key, DRAFTS: tl.constexpr, BLOCK: tl.constexpr):
-    """Return the hash of a key and a text's last tokens, a block of one int32."""
-    last = length - 1
-    total = tl.zeros((BLOCK,), tl.uint64)
-    for start in range(0, count.to(tl.int32), BLOCK):
-        back = start + tl.arange(0, BLOCK).to(tl.int64)
-        mine = back < count
-        token = text_at(text, last - back, mine & (back <= last), -1, DRAFTS).to(tl.int64)
-        hashed = _mixed(_mixed(tl.zeros((BLOCK,), tl.uint64), back), token)
-        total += tl.where(mine, hashed, tl.zeros((BLOCK,), tl.uint64))
-    whole = tl.sum(total.to(tl.int64, bitcast=True), 0)
-    zero = tl.zeros((1,), tl.int64)  # a block, since a number has no bits to be taken for others
-    state = _mixed(_mixed(zero.to(tl.uint64, bitcast=True), key + zero), whole + zero)
-    return (state >> 32).to(tl.uint32).to(tl.int32, bitcast=True)
-
-
-@triton.jit
 def _output_at(text, place, mask, prompt, DRAFTS: tl.constexpr):
     """Read tokens of an output; what is before it, and an unknown draft, is 0."""
     return tl.maximum(text_at(text, place, mask & (place >= prompt), 0, DRAFTS), 0).to(tl.int64)
 
 
-@triton.jit
-def _fresh(text, prompt, total, since, size, weights, k, DRAFTS: tl.constexpr, BLOCK: tl.constexpr):
-    """Return the hash of an output's last ``size`` tokens; -1 if the output has had them since a position."""
-    back = tl.arange(0, BLOCK)
-    last = _output_at(text, total - 1 - back, back < k, prompt, DRAFTS)
-    hashed = tl.sum(last * tl.load(weights + back, mask=back < k, other=0), 0) % MODULUS
-    while (since < total) & (hashed >= 0):
-        place = since + back
-        same = place < total
-        done = 1
-        while (done <= size) & (tl.max(same.to(tl.int32), 0) > 0):
-            mine = _output_at(text, place - done, same, prompt, DRAFTS)
-            same &= mine == _output_at(text, total - done, total > 0, prompt, DRAFTS)
-            done += 1
-        hashed = tl.where(tl.max(same.to(tl.int32), 0) > 0, -1, hashed)
-        since += BLOCK
-    return hashed
-
-
 @once
-def _by_text(
-    logits, slots, active, tokens, prompts, lasts, drafts, committed, first, second, third, fourth, fifth, scratch,
-    stride, active_step, text_stride, first_step, second_step, third_step, fourth_step, fifth_step,
-    first_size, second_size, third_size, fourth_size, fifth_size, width, vocab, nobody,
-    RULE: tl.constexpr, DRAFTS: tl.constexpr, BLOCK: tl.constexpr,
+def _at_ids(
+    logits, rows, ids, values,
+    number, stride, across, step, ids_stride, ids_across, values_stride, values_across, k, vocab,
+    MODE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Apply a rule to a row's text, in one program or in one for each ``BLOCK`` tokens.
+    """Read or write logits at each row's ids. Ids outside read the first or the last token, and write nothing.
 
-    ``RULE`` gets (row, slot, True if edited, prompt's length, text's length); the text; (memory, elements from one slot
-    to the next, width) of each column; the row's logits; the scratch memory; (width of the texts,
-    vocabulary, slot of nobody).
+    ``MODE``: "read" stores ``values``; "write" writes them; "number" writes ``number``.
     """
     row = tl.program_id(0).to(tl.int64)
-    slot, edited, total, text = text_of(
-        slots, active, active_step, tokens, text_stride, lasts, drafts, committed, row, DRAFTS
-    )
-    at = row, slot, edited, tl.load(prompts + slot, mask=edited, other=0).to(tl.int32), total
-    columns = (
-        (first, first_step, first_size),
-        (second, second_step, second_size),
-        (third, third_step, third_size),
-        (fourth, fourth_step, fourth_size),
-        (fifth, fifth_step, fifth_size),
-    )
-    RULE(at, text, columns, logits + row * stride, scratch, (width, vocab, nobody), DRAFTS, BLOCK)
+    logits += tl.load(rows + row * step) * stride
+    place, token, real = ids_at(ids + row * ids_stride, tl.program_id(1) * BLOCK, ids_across, k, vocab, BLOCK)
+    values += row * values_stride + place * values_across
+    if MODE == "read":
+        token = tl.minimum(tl.maximum(token, 0), vocab - 1)
+        tl.store(values, tl.load(logits + token * across, mask=place < k, other=0.0), mask=place < k)
+    elif MODE == "write":
+        tl.store(logits + token * across, tl.load(values, mask=real, other=0.0), mask=real)
+    else:
+        tl.store(logits + token * across, tl.full((BLOCK,), 0.0, tl.float32) + number, mask=real)
 
 
 @triton.jit
-def _of(column, slot):
-    """Return the memory of a slot's values."""
-    return column[0] + slot * column[1]
+def _mask_ids(at, text, columns, logits, scratch, sizes, DRAFTS: tl.constexpr, BLOCK: tl.constexpr):
+    """Mask a row's ids, and restore them if no other token is left. Reads only up to the first tile with an unmasked
+    token."""
+    row, _, edited, _, _ = at
+    ids, (_, vocab, _), width = values_of(columns[0], row), sizes, columns[0][2]
+    k = tl.where(edited, width, 0)
+    held = scratch + row * width
+    named = 0
+    for start in range(0, k, BLOCK):
+        place, token, real = ids_at(ids, start, 1, k, vocab, BLOCK)
+        tl.store(held + place, tl.load(logits + token, mask=real, other=0.0), mask=real)
+        named = tl.maximum(named, tl.max(real.to(tl.int32), 0))
+    if named > 0:
+        tl.debug_barrier()  # read all before writing: an id may occur twice
+        for start in range(0, k, BLOCK):
+            place, token, real = ids_at(ids, start, 1, k, vocab, BLOCK)
+            tl.store(logits + token, float("-inf"), mask=real)
+        tl.debug_barrier()
+        left = 0
+        offset = 0
+        while (offset < vocab) & (left == 0):
+            token = offset + tl.arange(0, BLOCK)
+            value = tl.load(logits + token, mask=token < vocab, other=float("-inf"))
+            left = tl.max((value > float("-inf")).to(tl.int32), 0)
+            offset += BLOCK
+        if left == 0:
+            for start in range(0, k, BLOCK):
+                place, token, real = ids_at(ids, start, 1, k, vocab, BLOCK)
+                tl.store(logits + token, tl.load(held + place, mask=real, other=0.0), mask=real)
 
 
 @triton.jit
@@ -133,8 +122,8 @@ def _lower(at, text, columns, logits, scratch, sizes, DRAFTS: tl.constexpr, BLOC
     row, slot, edited, prompt, total = at
     repetitions, presences, frequencies, _, _ = columns
     width, vocab, _ = sizes
-    place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
-    if edited & (tl.program_id(1) * BLOCK < total):
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    if edited & (tl.program_id(0) * BLOCK < total):
         token = text_at(text, place, place < total, -1, DRAFTS).to(tl.int32)
         equal = tl.zeros((BLOCK, BLOCK), tl.int32)
         for start in range(prompt // BLOCK * BLOCK, total, BLOCK):
@@ -144,11 +133,11 @@ def _lower(at, text, columns, logits, scratch, sizes, DRAFTS: tl.constexpr, BLOC
         real = (token >= 0) & (token < vocab)
         value = tl.load(logits + token, mask=real, other=0.0)
         count = tl.sum(equal, 1)
-        repetition = tl.load(_of(repetitions, slot))
+        repetition = tl.load(values_of(repetitions, slot))
         divided = tl.div_rn(value, tl.zeros((BLOCK,), tl.float32) + repetition)
         value = tl.where(value > 0, divided, value * repetition)
-        value = value - tl.load(_of(frequencies, slot)) * count.to(tl.float32)
-        value = value - tl.load(_of(presences, slot)) * tl.where(count > 0, 1.0, 0.0)
+        value = value - tl.load(values_of(frequencies, slot)) * count.to(tl.float32)
+        value = value - tl.load(values_of(presences, slot)) * tl.where(count > 0, 1.0, 0.0)
         tl.store(scratch + row * width + place, value, mask=real)
 
 
@@ -157,7 +146,7 @@ def _write_text(at, text, columns, logits, scratch, sizes, DRAFTS: tl.constexpr,
     """Write the logits of a row's text; a token that occurs twice has equal values."""
     row, _, _, _, total = at
     width, vocab, _ = sizes
-    place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     token = text_at(text, place, (place < total) & (place < width), -1, DRAFTS)
     real = (token >= 0) & (token < vocab)
     tl.store(logits + token, tl.load(scratch + row * width + place, mask=real, other=0.0), mask=real)
@@ -170,8 +159,8 @@ def _lower_longest(at, text, columns, logits, scratch, sizes, DRAFTS: tl.constex
     allowed, penalties, sets, set_of, _ = columns
     width, vocab, _ = sizes
     matched = scratch + row * width
-    allowed = tl.minimum(tl.load(_of(allowed, slot)), 2**31 - 1).to(tl.int32)
-    place = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    allowed = tl.minimum(tl.load(values_of(allowed, slot)), 2**31 - 1).to(tl.int32)
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     excess = tl.load(matched + place, mask=place < total, other=-1) - allowed
     mine = (place < total) & (excess >= 0)
     if tl.max(mine.to(tl.int32), 0) > 0:
@@ -185,10 +174,10 @@ def _lower_longest(at, text, columns, logits, scratch, sizes, DRAFTS: tl.constex
                 before = (against[None, :] == excess[:, None]) & (other[None, :] < place[:, None])
                 better = (theirs[None, :] == token[:, None]) & ((against[None, :] > excess[:, None]) | before)
                 mine &= tl.max(better.to(tl.int32), 1) == 0
-        broken = member(_of(sets, tl.load(_of(set_of, slot))), sets[2], token)
+        broken = member(values_of(sets, tl.load(values_of(set_of, slot))), sets[2], token)
         mine &= (token >= 0) & (token < vocab) & (broken == 0)
         value = tl.load(logits + token, mask=mine, other=0.0)
-        less = tl.load(_of(penalties, slot) + tl.minimum(excess, penalties[2] - 1), mask=mine, other=0.0)
+        less = tl.load(values_of(penalties, slot) + tl.minimum(excess, penalties[2] - 1), mask=mine, other=0.0)
         tl.store(logits + token, value - less, mask=mine)
 
 
@@ -199,14 +188,14 @@ def _leave(at, text, columns, logits, scratch, sizes, DRAFTS: tl.constexpr, BLOC
     row, slot, _, _, total = at
     times, least, added, ends, matched = columns
     _, vocab, _ = sizes
-    repeated = tl.load(_of(times, slot)) - 1
-    fewest = tl.load(_of(least, slot))
+    repeated = tl.load(values_of(times, slot)) - 1
+    fewest = tl.load(values_of(least, slot))
     last = -1
     start = (total - 1) // BLOCK * BLOCK
     while (start >= 0) & (last < 0):
         place = start + tl.arange(0, BLOCK)
         span = total - place
-        before = tl.load(_of(matched, row) + place, mask=span > 0, other=0)
+        before = tl.load(values_of(matched, row) + place, mask=span > 0, other=0)
         loops = (span > 0) & (before >= repeated * span) & (before + span >= fewest)
         has_token = text_at(text, place, loops, -1, DRAFTS) >= 0
         last = tl.max(tl.where(loops & has_token, place, -1), 0)
@@ -215,8 +204,8 @@ def _leave(at, text, columns, logits, scratch, sizes, DRAFTS: tl.constexpr, BLOC
     if last >= 0:
         token = text_at(text, last, last >= 0, -1, DRAFTS)
         value = tl.load(logits + token, mask=token < vocab, other=0.0)
-        tl.store(logits + token, value + tl.load(_of(added, slot)), mask=token < vocab)
-        end = tl.load(_of(ends, slot)).to(tl.int32)
+        tl.store(logits + token, value + tl.load(values_of(added, slot)), mask=token < vocab)
+        end = tl.load(values_of(ends, slot)).to(tl.int32)
     tl.store(scratch + row, end)
 
 
@@ -227,9 +216,9 @@ def _thought(at, text, columns, logits, scratch, sizes, DRAFTS: tl.constexpr, BL
     starts, ends, budgets, _, _ = columns
     due = -1
     if edited:
-        began = end_of(text, total, _of(starts, slot), starts[2], DRAFTS, BLOCK)
-        if (began >= 0) & (total - began >= tl.load(_of(budgets, slot))):
-            marker = _of(ends, slot)
+        began = end_of(text, total, values_of(starts, slot), starts[2], DRAFTS, BLOCK)
+        if (began >= 0) & (total - began >= tl.load(values_of(budgets, slot))):
+            marker = values_of(ends, slot)
             if began > end_of(text, total, marker, ends[2], DRAFTS, BLOCK):
                 written = begun_of(text, total, began, marker, ends[2], DRAFTS, BLOCK)
                 due = tl.load(marker + written).to(tl.int32)
@@ -241,9 +230,9 @@ def _due(at, text, columns, logits, scratch, sizes, DRAFTS: tl.constexpr, BLOCK:
     """Store the token of a row's sequence that its output comes to."""
     row, slot, edited, prompt, total = at
     sequences, ends, _, _, _ = columns
-    place = tl.minimum(total - prompt, tl.load(_of(ends, slot)))
+    place = tl.minimum(total - prompt, tl.load(values_of(ends, slot)))
     place = tl.minimum(tl.maximum(place, 0), sequences[2] - 1)
-    tl.store(scratch + row, tl.load(_of(sequences, slot) + place, mask=edited, other=-1))
+    tl.store(scratch + row, tl.load(values_of(sequences, slot) + place, mask=edited, other=-1))
 
 
 @triton.jit
@@ -252,8 +241,9 @@ def _heads(at, text, columns, logits, scratch, sizes, DRAFTS: tl.constexpr, BLOC
     row, slot, edited, _, total = at
     seeds, probabilities, _, _, _ = columns
     zero = tl.zeros((1,), tl.int64)
-    state = _mixed(zero.to(tl.uint64, bitcast=True), tl.load(_of(seeds, slot)) + zero)
-    heads = edited & (_drawn(_mixed(state, total + zero)) < tl.load(_of(probabilities, slot)))
+    state = _mixed(zero.to(tl.uint64, bitcast=True), tl.load(values_of(seeds, slot)) + zero)
+    drawn = (_mixed(state, total + zero) >> 40).to(tl.int32).to(tl.float32) * STEP  # in [0, 1)
+    heads = edited & (drawn < tl.load(values_of(probabilities, slot)))
     tl.store(scratch + row + tl.arange(0, 1), tl.where(heads, slot, sizes[2]))
 
 
@@ -265,12 +255,12 @@ def _choose(at, text, columns, logits, scratch, sizes, DRAFTS: tl.constexpr, BLO
     chosen = slot * 0 + sizes[2]
     if edited:
         since = prompt
-        if tl.load(_of(afters, slot)) >= 0:
-            since = end_of(text, total, _of(afters, slot), afters[2], DRAFTS, BLOCK)
-        ended = end_of(text, total, _of(befores, slot), befores[2], DRAFTS, BLOCK)
-        place = (total - since).to(tl.int64) - tl.load(_of(firsts, slot))
-        due = (place >= 0) & (place < tl.load(_of(spans, slot)))
-        due &= place % tl.load(_of(every, slot)) == 0
+        if tl.load(values_of(afters, slot)) >= 0:
+            since = end_of(text, total, values_of(afters, slot), afters[2], DRAFTS, BLOCK)
+        ended = end_of(text, total, values_of(befores, slot), befores[2], DRAFTS, BLOCK)
+        place = (total - since).to(tl.int64) - tl.load(values_of(firsts, slot))
+        due = (place >= 0) & (place < tl.load(values_of(spans, slot)))
+        due &= place % tl.load(values_of(every, slot)) == 0
         chosen = tl.where(due & (since >= 0) & (ended <= since), slot, chosen)
     tl.store(scratch + row, chosen)
 
@@ -280,7 +270,18 @@ def _seed(at, text, columns, logits, scratch, sizes, DRAFTS: tl.constexpr, BLOCK
     """Store a hash of a row's key and its last tokens."""
     row, slot, _, _, total = at
     counts, keys, _, _, _ = columns
-    seed = _seed_of(text, total, tl.load(_of(counts, slot)), tl.load(_of(keys, slot)), DRAFTS, BLOCK)
+    count, key, last = tl.load(values_of(counts, slot)), tl.load(values_of(keys, slot)), total - 1
+    summed = tl.zeros((BLOCK,), tl.uint64)
+    for start in range(0, count.to(tl.int32), BLOCK):
+        back = start + tl.arange(0, BLOCK).to(tl.int64)
+        mine = back < count
+        token = text_at(text, last - back, mine & (back <= last), -1, DRAFTS).to(tl.int64)
+        hashed = _mixed(_mixed(tl.zeros((BLOCK,), tl.uint64), back), token)
+        summed += tl.where(mine, hashed, tl.zeros((BLOCK,), tl.uint64))
+    whole = tl.sum(summed.to(tl.int64, bitcast=True), 0)
+    zero = tl.zeros((1,), tl.int64)  # a block, since a number has no bits to be taken for others
+    state = _mixed(_mixed(zero.to(tl.uint64, bitcast=True), key + zero), whole + zero)
+    seed = (state >> 32).to(tl.uint32).to(tl.int32, bitcast=True)
     tl.store(scratch + row + tl.arange(0, 1), seed)
 
 
@@ -290,35 +291,78 @@ def _context(at, text, columns, logits, scratch, sizes, DRAFTS: tl.constexpr, BL
     row, slot, edited, prompt, total = at
     weights, contexts, oldest, first, _ = columns
     hashed = slot * 0 - 1
-    since = tl.maximum(prompt + tl.load(_of(first, slot)), total - tl.load(_of(oldest, slot)))
+    since = tl.maximum(prompt + tl.load(values_of(first, slot)), total - tl.load(values_of(oldest, slot)))
     if edited & (since <= total):
-        size = tl.load(_of(contexts, slot)) - 1
-        hashed = _fresh(text, prompt, total, since, size, _of(weights, slot), weights[2], DRAFTS, BLOCK)
+        size, k = tl.load(values_of(contexts, slot)) - 1, weights[2]
+        back = tl.arange(0, BLOCK)
+        last = _output_at(text, total - 1 - back, back < k, prompt, DRAFTS)
+        weight = tl.load(values_of(weights, slot) + back, mask=back < k, other=0)
+        hashed = tl.sum(last * weight, 0) % MODULUS
+        while (since < total) & (hashed >= 0):
+            place = since + back
+            same = place < total
+            done = 1
+            while (done <= size) & (tl.max(same.to(tl.int32), 0) > 0):
+                mine = _output_at(text, place - done, same, prompt, DRAFTS)
+                same &= mine == _output_at(text, total - done, total > 0, prompt, DRAFTS)
+                done += 1
+            hashed = tl.where(tl.max(same.to(tl.int32), 0) > 0, -1, hashed)
+            since += BLOCK
     tl.store(scratch + row, hashed)
 
 
-@cache
-def _kernel_of(step: OwnStep) -> Any:
-    return compiled(step, {**globals()})
+def read(logits: torch.Tensor, rows: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+    """Return ``logits[rows, ids.clamp(0, vocab - 1)]`` for rows ``[n]`` and ids ``[n, k]``."""
+    values = torch.empty(ids.shape, dtype=logits.dtype, device=logits.device)
+    _over_ids("read", logits, rows, ids, values)
+    return values
+
+
+def write(logits: torch.Tensor, rows: torch.Tensor, ids: torch.Tensor, values: torch.Tensor | float) -> None:
+    """Set ``logits[rows, ids] = values`` where the ids are within the vocabulary; values broadcast to ``[n, k]``."""
+    if isinstance(values, torch.Tensor):
+        _over_ids("write", logits, rows, ids, values.to(logits.dtype).expand(ids.shape))
+    else:
+        _over_ids("number", logits, rows, ids, logits, float(values))
+
+
+def _over_ids(
+    mode: str, logits: torch.Tensor, rows: torch.Tensor, ids: torch.Tensor, values: torch.Tensor, number: float = 0.0
+) -> None:
+    (n, k), vocab = ids.shape, logits.shape[1]
+    if n and k:
+        strides = (*logits.stride(), rows.stride(0), *ids.stride(), *values.stride())
+        given = (logits, rows, ids, values, number, *strides, k, vocab)
+        launch(_at_ids, (n, ratio_up(k, BLOCK)), given, MODE=mode, BLOCK=BLOCK, num_warps=WARPS)
+
+
+def mask_ids_(logits: torch.Tensor, ids: torch.Tensor, entries: Entries | None = None) -> torch.Tensor:
+    """See :func:`lpkit.kernels.mask_ids_`. A row with a NaN behind a remaining token is masked all the same.
+    ``entries``: the rows to edit; each has its own ids."""
+    if logits.stride(1) != 1:
+        return logits.copy_(mask_ids_(logits.contiguous(), ids, entries))
+    if ids.numel():
+        held = torch.empty(ids.numel(), 1, dtype=logits.dtype, device=logits.device)
+        entries = (entries or by_row(logits))._replace(texts=None)
+        over_texts(_mask_ids, logits, entries, (packed(ids),), held, LISTED)
+    return logits
 
 
 def edit_ids_(logits: torch.Tensor, edit: OwnStep, *columns: torch.Tensor, entries: Entries) -> torch.Tensor:
     """Edit by an author's own operations."""
-    if entries.texts is None:
-        first, slots = columns[0], entries.slots
-        entries = entries._replace(texts=SlotHistories(first, slots, slots, slots, slots, 0, 0))
-    room = len(edit.form) * (entries.texts.width + sum(item.shape[1] for item in columns))
+    texts = 0 if entries.texts is None else entries.texts.width
+    room = len(edit.form) * (texts + sum(item.shape[1] for item in columns))
     scratch = torch.empty(logits.shape[0] * room, 1, dtype=torch.float32, device=logits.device)
-    _over(_kernel_of(edit), logits, entries, columns, scratch, LISTED, enable_fp_fusion=False)
+    over_texts(compiled(edit, edit_ids_), logits, entries, columns, scratch, LISTED, enable_fp_fusion=False)
     return logits
 
 
 def penalize_(logits: torch.Tensor, *columns: torch.Tensor, entries: Entries) -> torch.Tensor:
     """Lower the logits of a text's tokens by its repetition, presence and frequency penalties."""
-    scratch = _memory(logits, entries, torch.float32)
+    scratch = memory(logits, entries, torch.float32)
     # Multiplying and adding in one instruction would round once where the operations of torch round twice.
-    _over(_lower, logits, entries, columns, scratch, COMPARED, enable_fp_fusion=False)
-    _over(_write_text, logits, entries, (), scratch, LISTED)
+    over_texts(_lower, logits, entries, columns, scratch, COMPARED, enable_fp_fusion=False)
+    over_texts(_write_text, logits, entries, (), scratch, LISTED)
     return logits
 
 
@@ -331,8 +375,8 @@ def ban_ngrams_(logits: torch.Tensor, *columns: torch.Tensor, entries: Entries) 
         entries: of the rows.
     """
     size, window, *sets = columns
-    ids = _memory(logits, entries, torch.int64)
-    matches("ids", ids, entries, size, window, tuple(sets), since_prompt=True)
+    ids, columns = memory(logits, entries, torch.int64), (entries.texts.prompts, window, size, *sets)
+    over_texts(banned_ids, logits, entries, columns, ids, POSITIONS)
     return mask_ids_(logits, ids, entries)
 
 
@@ -342,76 +386,52 @@ ban_ngrams_except_ = ban_ngrams_
 def penalize_repetitions_(logits: torch.Tensor, *columns: torch.Tensor, entries: Entries) -> torch.Tensor:
     """Lower the logits of tokens that would continue a repetition without tokens of a set."""
     window, *others = columns
-    matched = _memory(logits, entries, torch.int32)
-    matches("lengths", matched, entries, window=window, sets=tuple(others[2:]))
-    _over(_lower_longest, logits, entries, others, matched, RIVALS)
+    matched = memory(logits, entries, torch.int32)
+    over_texts(matched_lengths, logits, entries, (None, window, *others[2:]), matched, POSITIONS)
+    over_texts(_lower_longest, logits, entries, others, matched, RIVALS)
     return logits
 
 
 def leave_loop_(logits: torch.Tensor, *columns: torch.Tensor, entries: Entries) -> torch.Tensor:
     """Add to the logits of tokens that would continue a loop, and keep only the end token, if there is one."""
-    matched = _memory(logits, entries, torch.int32)
-    matches("lengths", matched, entries, since_prompt=True)
-    return keep_ids_(logits, _over(_leave, logits, entries, (*columns, matched)))
+    matched = memory(logits, entries, torch.int32)
+    over_texts(matched_lengths, logits, entries, (entries.texts.prompts,), matched, POSITIONS)
+    return keep_ids_(logits, over_texts(_leave, logits, entries, (*columns, matched)))
 
 
 def end_thinking_(logits: torch.Tensor, *columns: torch.Tensor, entries: Entries) -> torch.Tensor:
     """Keep only the end marker's next token in rows that thought long enough, by their markers and budget."""
-    return keep_ids_(logits, _over(_thought, logits, entries, columns))
+    return keep_ids_(logits, over_texts(_thought, logits, entries, columns))
 
 
 def hold_tournament_(logits: torch.Tensor, *columns: torch.Tensor, entries: Entries) -> torch.Tensor:
     """Hold a tournament in rows whose output ends with tokens that it did not have before."""
-    seeds = _over(_context, logits, entries, columns[:4])
+    seeds = over_texts(_context, logits, entries, columns[:4])
     temperature, bits, shifts = columns[4:]
     return tournament_(logits, temperature, bits, seeds, shifts, entries)
 
 
 def force_sequence_(logits: torch.Tensor, *columns: torch.Tensor, entries: Entries) -> torch.Tensor:
     """Keep only the token that is due, by sequences and the position at which each stays."""
-    return keep_ids_(logits, _over(_due, logits, entries, columns, block=AT_ONCE))
+    return keep_ids_(logits, over_texts(_due, logits, entries, columns, block=AT_ONCE))
 
 
 def exclude_sometimes_(logits: torch.Tensor, *columns: torch.Tensor, entries: Entries) -> torch.Tensor:
     """Exclude top choices of some rows, which chance selects by a seed and a probability."""
     temperature, log_threshold, keep = columns[2:]
-    some = _over(_heads, logits, entries, columns[:2], block=AT_ONCE)
+    some = over_texts(_heads, logits, entries, columns[:2], block=AT_ONCE)
     return exclude_top_choices_(logits, temperature, log_threshold, keep, entries=entries._replace(slots=some))
 
 
 def choose_(logits: torch.Tensor, *columns: torch.Tensor, entries: Entries) -> torch.Tensor:
     """Return the slots of the rows at which a step acts, as :meth:`lpkit.rules.when.Conditional.acting` decides it by
     the same columns, and the slot of nobody for others."""
-    return _over(_choose, logits, entries, columns)
+    return over_texts(_choose, logits, entries, columns)
 
 
 def bias_by_context_(logits: torch.Tensor, *columns: torch.Tensor, entries: Entries) -> torch.Tensor:
     """Add a bias to tokens that a hash of a key and the last tokens selects."""
     seeds = torch.empty(logits.shape[0], 1, dtype=torch.int32, device=logits.device)
-    _over(_seed, logits, entries, columns[:2], seeds, AT_ONCE)
+    over_texts(_seed, logits, entries, columns[:2], seeds, AT_ONCE)
     limit, bias = columns[2:]
     return add_where_hashed_(logits, seeds, limit, bias, entries)
-
-
-def _memory(logits: torch.Tensor, entries: Entries, dtype: torch.dtype) -> torch.Tensor:
-    """Return memory for a number per token of each row's text."""
-    return torch.empty(logits.shape[0], entries.texts.width, dtype=dtype, device=logits.device)
-
-
-def _over(
-    rule: Any, logits: torch.Tensor, entries: Entries, columns: Sequence[torch.Tensor],
-    scratch: torch.Tensor | None = None, block: int = SPAN, **options: Any,
-) -> torch.Tensor:  # fmt: skip
-    """Apply a rule to each row's text, or to each ``block`` tokens of it if ``scratch`` has a number for each; return
-    ``scratch``, by default an int64 per row."""
-    (rows, vocab), texts = logits.shape, entries.texts
-    if scratch is None:
-        scratch = torch.empty(rows, 1, dtype=torch.int64, device=logits.device)
-    columns = (*columns, *(entries.active,) * (MOST_COLUMNS - len(columns)))
-    strides = (logits.stride(0), entries.step, texts.held.stride(0), *(item.stride(0) for item in columns))
-    sizes = (*(item.shape[-1] for item in columns), texts.width, vocab, entries.size - 1)
-    given = (logits, entries.slots, entries.active, *texts[:5], *columns, scratch, *strides, *sizes)
-    grid = rows, ratio_up(scratch.shape[1], block)
-    warps = 1 if block < RIVALS else WARPS
-    launch(_by_text, grid, given, RULE=rule, DRAFTS=texts.kind, BLOCK=block, num_warps=warps, **options)
-    return scratch

@@ -12,9 +12,9 @@ import triton
 import triton.language as tl
 
 from lpkit.kernels.launching import launch
+from lpkit.kernels.recording import Entries
 from lpkit.kernels.triton_rows import (
     MOST_PARTS,
-    Entries,
     anything,
     bounds,
     by_row,
@@ -22,8 +22,8 @@ from lpkit.kernels.triton_rows import (
     grid_of,
     over_rows,
     packed,
-    per_row,
     ratio_up,
+    step,
     tile,
     write,
 )
@@ -101,22 +101,22 @@ def _meet(
         if groups > 0:
             held = ((groups - 1) * rows + row) * parts
             _hold(tops + held, masses + held * PATTERNS, gains + (groups - 1) * PATTERNS, parts, scale, PARTS)
-        start, begin, end = bounds(logits, row, stride, vocab)
+        ours = bounds(logits, row, stride, vocab)
         which = tl.arange(0, PATTERNS)
         best = tl.full((BLOCK,), float("-inf"), tl.float32)
         total = tl.zeros((PATTERNS, BLOCK), tl.float32)
-        for offset in range(part * size, min(part * size + size, end), BLOCK):
-            token = offset - begin + tl.arange(0, BLOCK)
+        for offset in range(part * size, min(part * size + size, ours[2]), BLOCK):
+            token = offset - ours[1] + tl.arange(0, BLOCK)
             inside = (token >= 0) & (token < vocab)
             gain = _gained(gains, bits, seed, shifts, period, rounds, groups, token, inside, BLOCK)
             if LAST:
                 changed = gain != 1.0
                 if anything(changed):
-                    values = tile(start, offset, begin, end, 0.0, BLOCK)
+                    values = tile(ours, offset, 0.0, BLOCK)
                     gain = tl.where(gain < TINY, TINY, gain)
-                    write(start, offset, begin, end, values + temperature * tl.log(gain), changed, BLOCK)
+                    write(ours, offset, values + temperature * tl.log(gain), changed, BLOCK)
             else:
-                values = tile(start, offset, begin, end, float("-inf"), BLOCK)
+                values = tile(ours, offset, float("-inf"), BLOCK)
                 higher = tl.maximum(best, values)
                 origin = tl.where(higher == float("-inf"), 0.0, higher)
                 share = tl.exp((values - origin) * scale) * gain
@@ -144,10 +144,10 @@ def tournament_(
     tops = torch.empty(groups, *grid, dtype=torch.float32, device=logits.device)
     masses = torch.empty(groups, *grid, PATTERNS.value, dtype=torch.float32, device=logits.device)
     gains = torch.empty(grid[0], groups, PATTERNS.value, dtype=torch.float32, device=logits.device)
-    temperature = per_row(temperature, entries)
+    temperature = temperature.to(torch.float32)
     shifts = packed(shifts)
     given = (logits, entries.slots, entries.active, temperature, bits, seeds.contiguous(), shifts, tops, masses, gains)
-    steps = (stride, entries.step, temperature.stride(0), shifts.stride(0))
+    steps = (stride, *map(step, (entries.active, temperature, shifts)))
     sizes = (*steps, len(bits) - 2 * vocab, vocab, parts, size, rounds)
     for held in range(groups + 1):
         options = {"LAST": held == groups, "PARTS": MOST_PARTS, "BLOCK": BLOCK}

@@ -32,6 +32,7 @@ from lpkit.kernels.recording import (
     OWN_PROCESS,
     Computed,
     Derived,
+    Entries,
     OfSlots,
     Recorder,
     Shared,
@@ -188,9 +189,7 @@ class BySlot:
 
     def _launch(self, logits: torch.Tensor, slots: torch.Tensor, texts: tuple[Any, ...] | None) -> None:
         active = self._admission.active.all
-        entries = self._kernels["Entries"](
-            slots, active, active.stride(0), active.shape[0], None if texts is None else SlotHistories(*texts)
-        )
+        entries = Entries(slots, active, None if texts is None else SlotHistories(*texts))
         for name, columns in self._calls:
             made = self._kernels[name](logits, *columns, entries=entries)
             if name == CHOICE:

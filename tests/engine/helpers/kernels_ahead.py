@@ -18,7 +18,7 @@ from unittest import mock
 import torch
 import triton
 from lpkit.kernels import fused, launching
-from lpkit.kernels.triton_rows import Entries
+from lpkit.kernels.recording import Entries
 from lpkit.portable.by_slot import CHOICE, BySlot
 from lpkit.portable.rules import steps
 from lpkit.runtime import make_config
@@ -79,7 +79,7 @@ def kernels() -> tuple[Kernel, ...]:
     found = vars(fused.together((*fused.WHOLE_ROWS, *fused.FEW)))
     logits, slots = torch.zeros(3, 1000), torch.zeros(3, dtype=torch.int64)
     *_, with_drafts = found["examples"](CPU, True)
-    entries = Entries(slots, torch.zeros(3, 1, dtype=torch.bool), 1, 3, with_drafts)
+    entries = Entries(slots, torch.zeros(3, 1, dtype=torch.bool), with_drafts)
     with launching.recorded() as launches, mock.patch.object(JITFunction, "run", lambda *_, **__: None):
         fused._go_over(fused.together(fused.WHOLE_ROWS), logits)
         fused._try_few(fused.together(fused.FEW), CPU)
