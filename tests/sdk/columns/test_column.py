@@ -87,13 +87,15 @@ def test_a_wide_column_takes_a_sequence_or_one_value_for_all() -> None:
     [(column(torch.float32, default=4), 7), (lpkit.ragged(torch.int64), [5]), (lpkit.token_set(), [5])],
 )
 def test_a_column_is_used_while_a_slot_has_another_value_than_the_default(declared: Any, value: Any) -> None:
-    held: Any = arena(held=declared).columns["held"]
+    made = arena(held=declared)
+    held: Any = made.columns["held"]
     held[0] = 4 if value == 7 else []
     assert not held.used
-    held[1] = value
-    assert held.used
-    held.reset(1)
-    assert not held.used
+    for reset in (held.reset, made.reset):
+        held[1] = value
+        assert held.used
+        reset(1)
+        assert not held.used
 
 
 class Copies:
