@@ -1,4 +1,4 @@
-"""Vectorized searches in token histories against plain Python."""
+"""Vectorized searches in token histories; tests/reference_plugins compares rules that search with plain Python."""
 
 from __future__ import annotations
 
@@ -23,18 +23,6 @@ def few_kinds(rng: random.Random, width: int, kinds: int) -> list[list[int]]:
     return fixed + [[rng.randrange(kinds) for _ in range(rng.randint(0, width))] for _ in range(30)]
 
 
-def test_match_lengths_are_those_of_a_plain_search() -> None:
-    for width, kinds in [(1, 2), (8, 2), (64, 3), (100, 2), (128, 150_000)]:
-        histories = few_kinds(random.Random(width), width, kinds)
-        found = sequences.match_lengths(*padded(histories, width)).tolist()
-        for ids, lengths in zip(histories, found, strict=True):
-            for i, length in enumerate(lengths):
-                expected = 0
-                while i < len(ids) and expected < i and ids[i - 1 - expected] == ids[-1 - expected]:
-                    expected += 1
-                assert length == expected
-
-
 def test_where_numpy_cannot_look_the_same_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     tokens, lengths = padded(few_kinds(random.Random(9), 40, 3), 40)
     size = torch.randint(1, 6, (len(lengths),), generator=torch.Generator().manual_seed(0))
@@ -54,43 +42,13 @@ def test_where_numpy_cannot_look_the_same_is_found(monkeypatch: pytest.MonkeyPat
         assert torch.equal(one, other)
 
 
-def test_a_match_reaches_back_to_where_tokens_count() -> None:
-    histories = few_kinds(random.Random(5), 64, 2)
-    tokens, lengths = padded(histories, 64)
-    since = [(7 * i) % 80 - 10 for i in range(len(histories))]
-    every = sequences.match_lengths(tokens, lengths).tolist()
-    some = sequences.match_lengths(tokens, lengths, since=torch.tensor(since)).tolist()
-    for found, longest, first in zip(some, every, since, strict=True):
-        assert found == [max(min(length, i - first), 0) for i, length in enumerate(longest)]
-
-
-def ragged(patterns: list[list[int]]) -> torch.Tensor:
-    return padded(patterns, max(1, *map(len, patterns)))[0]
-
-
-def patterns_for(rng: random.Random, n: int) -> list[list[int]]:
-    return [[rng.randrange(3) for _ in range(rng.randint(0, 4))] for _ in range(n)]
-
-
-def test_the_last_occurrence_of_a_pattern_is_found() -> None:
-    rng = random.Random(1)
-    histories = few_kinds(rng, 32, 3)
-    patterns = patterns_for(rng, len(histories))
-    found = sequences.end_of_last(padded(histories, 32)[0], ragged(patterns)).tolist()
-    for ids, pattern, end in zip(histories, patterns, found, strict=True):
-        k = len(pattern)
-        ends = [i + k for i in range(len(ids) - k + 1) if pattern and ids[i : i + k] == pattern]
-        assert end == max(ends, default=-1)
-    assert -1 in found
-
-
 def test_a_pattern_that_has_begun_is_recognized_by_its_longest_beginning() -> None:
     rng = random.Random(2)
     histories = few_kinds(rng, 32, 2) * 4
-    patterns = patterns_for(rng, len(histories))
+    patterns = [[rng.randrange(3) for _ in range(rng.randint(0, 4))] for _ in histories]
     since = [rng.randint(0, len(ids)) for ids in histories]
-    tokens, lengths = padded(histories, 32)
-    found = sequences.begun(tokens, lengths, ragged(patterns), torch.tensor(since)).tolist()
+    given = *padded(histories, 32), padded(patterns, 4)[0], torch.tensor(since)
+    found = sequences.begun(*given).tolist()
     for ids, pattern, start, length in zip(histories, patterns, since, found, strict=True):
         fitting = [k for k in range(1, len(pattern)) if len(ids) - k >= start and ids[-k:] == pattern[:k]]
         assert length == max(fitting, default=0)
