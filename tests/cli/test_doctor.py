@@ -50,11 +50,6 @@ def test_notes_are_exit_0(site: Path) -> None:
     assert "No problems found." in ran.stdout
 
 
-def test_load_imports(site: Path) -> None:
-    run(site, "--load")
-    assert (site.parent / "imported").exists()
-
-
 @pytest.mark.parametrize("release", ["new", "0", "0.33.0; rm"])
 def test_a_release_that_is_none_could_not_run(site: Path, release: str) -> None:
     ran = run(site, "--vllm", release)

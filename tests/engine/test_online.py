@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import re
 import shlex
 import sys
@@ -18,7 +17,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import hostile
 import httpx
 import openai
 import pytest
@@ -256,40 +254,32 @@ REFUSED_DOCUMENTS = {
     "[" * 50_000: "rules/: not JSON",
     json.dumps([{"rule": "ban", "phrases": [7] * 30_000}]): "bytes; at most 65536",
     json.dumps([{"rule": "min_p", "threshold": 0.1}] * 17): "17 steps; at most 16",
+    '[{"rule": "\\ud83d"}]': "rules/0/rule: ",
+    '[{"rule": "__class__"}]': "rules/0/rule: '__class__' is no rule here",
+    '[{"rule": "min_p", "threshold": NaN}]': "NaN is not a JSON number",
+    '[{"rule": "bias", "ids": [9223372036854775808], "values": [1]}]': "rules/0/ids",
 }
 
 
-def test_a_wrong_document_is_answered_with_400_its_pointer_and_nothing_long(
+def test_wrong_documents_are_answered_with_400_their_pointers_and_nothing_long_and_change_no_other_reply(
     server: Server, plain: dict[str, Tokens]
 ) -> None:
-    for document, said in REFUSED_DOCUMENTS.items():
-        status, reply = server.curl(body(PROMPTS[0], with_rules(document), 4))
-        assert status == 400, document[:100]
-        assert said in reply["error"]["message"], reply
-        assert len(reply["error"]["message"]) < 500
-    status, reply = server.curl(body(PROMPTS[0], None, 16))
-    assert reply["choices"][0]["token_ids"] == plain[PROMPTS[0]][:16]
+    async def send(http: httpx.AsyncClient, arguments: dict[str, Any] | None) -> httpx.Response:
+        return await http.post(f"{server.url}{COMPLETIONS}", content=body(PROMPTS[0], arguments, 4))
 
-
-def test_hostile_documents_are_refused_one_by_one_and_change_no_other_reply(
-    server: Server, plain: dict[str, Tokens]
-) -> None:
-    async def send(http: httpx.AsyncClient, text: str | None) -> httpx.Response:
-        return await http.post(f"{server.url}{COMPLETIONS}", content=body(PROMPTS[0], text and with_rules(text), 4))
-
-    async def all_of_them(texts: list[str]) -> tuple[list[int], list[Tokens]]:
-        limits = httpx.Limits(max_connections=16)
+    async def all_of_them() -> list[httpx.Response]:
         header = dict([CURL_HEADER.split(": ")])
-        async with httpx.AsyncClient(trust_env=False, timeout=300.0, limits=limits, headers=header) as http:
-            replies = await asyncio.gather(*(send(http, text) for text in [*texts, *[None] * (len(texts) // 10)]))
-        others = [reply.json()["choices"][0]["token_ids"] for reply in replies[len(texts) :]]
-        return [reply.status_code for reply in replies[: len(texts)]], others
+        asked = [part for document in REFUSED_DOCUMENTS for part in (with_rules(document), None)]
+        async with httpx.AsyncClient(trust_env=False, timeout=300.0, headers=header) as http:
+            return await asyncio.gather(*(send(http, arguments) for arguments in asked))
 
-    count = int(os.environ.get("LPKIT_HOSTILE", 300 if server.runner == "v1" else 60))
-    texts = list(hostile.documents(0, count))
-    statuses, others = asyncio.run(all_of_them([text for text, _ in texts]))
-    assert statuses == [200 if good else 400 for _, good in texts]
-    assert others == [plain[PROMPTS[0]][:4]] * len(others)
+    replies = asyncio.run(all_of_them())
+    for (document, said), reply in zip(REFUSED_DOCUMENTS.items(), replies[::2], strict=True):
+        assert reply.status_code == 400, document[:100]
+        message = reply.json()["error"]["message"]
+        assert said in message and len(message) < 500, message
+    for reply in replies[1::2]:
+        assert reply.json()["choices"][0]["token_ids"] == plain[PROMPTS[0]][:4]
 
 
 # What the plugin's README says

@@ -1,6 +1,7 @@
 """Plugins in a real engine on both runners, against their rules in plain Python.
 
-These are the reference set, scaffolded projects, the tests' own plugins, and "Hello world!" from Dynamo.
+These are the reference set, scaffolded projects, the tests' own plugins, "Hello world!" from Dynamo, and bridges around
+vLLM's built-ins, V1 classes as people write them, a callable, a class of transformers, and a class that counts calls.
 
 One engine holds all plugins at once. The prompts come in pieces (32 tokens per step) and the cache is too small for
 all requests (preemption). What each request should have chosen is worked out from the model's own logits.
@@ -20,7 +21,9 @@ from lpkit import dynamo
 from lpkit.sampling_params import SamplingParams
 from lpkit_cli.scaffold.baking import bake
 from lpkit_cli.scaffold.naming import names_for
+from lpkit_cli.scaffold.wrapping import context
 from lpkit_conformance.checks.engine.asks import Answer, Ask
+from lpkit_conformance.discovery import bridgeable
 from lpkit_conformance.engine.process import EngineProcess
 from lpkit_conformance.settings import project
 from lpkit_conformance.vllm_api.releases import Release
@@ -43,11 +46,16 @@ def announced(plugin: Path) -> list[str]:
 PLUGINS = sorted(path.parent for path in ROOT.glob("reference_plugins/*/pyproject.toml"))
 MADE = {"made-recent": "request", "made-wrap-up": "processor"}
 """Names and styles of scaffolded projects."""
+BRIDGES = ("TargetToken", "Weary", "Ascend", "MinP", "LogitBias", "MinTokens")
+WRAPPED = {"V1TargetToken", "V1Weary", "V1Ascend", "VllmMinP", "VllmLogitBias", "VllmMinTokens"}
+"""What V1 runs of these."""
+OF_OTHERS = ("AscendByCallable", "Repetition", "ForcedWords")
 TARGETS = (
     "dynamo_probes:HelloWorld",
     *(target for plugin in PLUGINS for target in announced(plugin)),
     *("made_recent.processor:MadeRecent", "made_wrap_up.processor:MadeWrapUp"),
     *(f"portable_probes:{name}" for name in ("Ascend", "AscendByRequest", "Count", "Weary")),
+    *(f"bridge_probes:{name}" for name in (*BRIDGES, *OF_OTHERS)),
 )
 
 
@@ -128,6 +136,16 @@ GREEDY = (
     make_ask("ascend", STAIRS, 27, at=3, ascend=True),
     make_ask("ascend by request", STAIRS, 27, at=5, ascend_by_request=True),
     make_ask("weary", 20, 30, at=3, kinds=8, weary=2.0),
+    make_ask("old target", 5, 24, at=1, old_target=3),
+    make_ask("old weary", 50, 30, at=2, kinds=8, old_weary=0.5),
+    make_ask("old weary, too", 9, 40, at=3, kinds=8, old_weary=2.0),
+    make_ask("old ascend", STAIRS, 27, at=4, old_ascend=True),
+    make_ask("ascend by callable", STAIRS, 27, at=5, ascend_by_callable=True),
+    make_ask("their repetition", 30, 24, at=5, kinds=8, their_penalty=1.5),
+    make_ask("words", 50, 24, at=6, words=[*range(300, 315)]),
+    make_ask("old bias", 30, 20, at=5, old_bias={str(token): -3.0 for token in range(200)}),
+    make_ask("old min tokens", 14, 24, at=6, old_min_tokens=[12, list(range(400))]),
+    make_ask("three old", 20, 24, at=9, kinds=8, old_weary=1.0, old_bias={"5": 2.0}, old_min_tokens=[6, [7, 8, 9]]),
     # In the end alone, so that on V2 plugins have the same rows and find them together.
     *(make_ask(f"several {n}", 15 + 4 * n, 40, at=30, **SEVERAL, **FEW) for n in range(2)),
 )
@@ -138,12 +156,15 @@ OFF = (
     make_ask("off, min-p of zero", 12, 20, at=13, min_p_threshold=0),
     make_ask("off, token outside the vocabulary", 7, 20, at=14, target_token=VOCAB),
     make_ask("off, late", 33, 20, at=25),
+    make_ask("off, greedy old min-p", 11, 20, at=8, old_min_p=0.9),
 )
 # Min-p is loaded before the target token, which is a processor of an earlier stage.
 BOTH_STAGES = make_ask("min-p and target", 6, 15, at=20, temperature=2.0, min_p_threshold=0.3, target_token=511)
 OTHERS = (
     make_ask("off, sampled", 12, 20, at=4, temperature=1.0),
     make_ask("target 7, sampled", 40, 20, at=2, temperature=1.0, target_token=7),
+    make_ask("old target 0, sampled", 50, 20, at=2, temperature=1.0, old_target=0),
+    make_ask("old min-p", 8, 30, at=7, temperature=1.5, old_min_p=0.3),
     make_ask("green", 20, 30, at=6, greenlist_key=99, greenlist_bias=100.0, greenlist_context=2),
     make_ask("synthid", 13, 80, at=6, temperature=1.0, synthid_keys=[654, 400, 836, 123, 340], synthid_ngram_len=3),
     make_ask("min-p", 6, 30, at=8, temperature=0.8, min_p_threshold=0.3),
@@ -165,6 +186,7 @@ REFUSED = {
     "no_repeat_ngram_size: Input should be a valid integer": {"no_repeat_ngram_size": 2.5},
     "wrap_up_token: 9223372036854775808 does not fit": {"wrap_up_token": 2**63},
     "recent_window given without recent_penalty": {"recent_window": 3},
+    "old_target must be a token id, not 'three'": {"old_target": "three"},
 }
 RIGHT_DRAFTS = tuple(ask for ask in GREEDY if ask.prompt_token_ids == STAIRS)
 
@@ -196,6 +218,7 @@ class Run:
     drawn: dict[str, Answer]
     drawn_bare: dict[str, Answer]
     calls_for: dict[str, int]
+    processors: list[str]
 
 
 @pytest.fixture(scope="module", params=["v1", "v2", "v2 with drafts"])
@@ -222,6 +245,7 @@ def run(
     if drafts:
         calls = engine.inspect("plugin_probes:calls")
         assert sum(rows > requests for rows, requests in calls) >= 10
+        assert max(rows for rows, _ in calls) > settings.max_num_seqs, "a V1 class has no room for as many"
         for ask in RIGHT_DRAFTS:
             before = len(engine.inspect("plugin_probes:calls"))
             assert engine.generate([ask])[ask.request_id].token_ids == answers[ask.request_id].token_ids
@@ -230,8 +254,14 @@ def run(
     prefilled = next(ask for ask in ASKS if ask.request_id == "hello, prefill worker")
     prompt = (*prefilled.prompt_token_ids, *answers[prefilled.request_id].token_ids)
     decoded = engine.generate([make_ask("decode", prompt, 20, **activated("decode"))])["decode"]
-    assert len(engine.inspect("plugin_probes:processors")) == len(TARGETS)
-    return Run(request.param, answers, seen, decoded, drawn, drawn_bare, calls_for)
+    processors = engine.inspect("plugin_probes:processors")
+    assert len(processors) == len(TARGETS)
+    return Run(request.param, answers, seen, decoded, drawn, drawn_bare, calls_for, processors)
+
+
+def test_on_v1_the_engine_runs_the_v1_classes_and_on_v2_the_bridges(run: Run) -> None:
+    assert WRAPPED.isdisjoint(run.processors) if run.name != "v1" else {*run.processors} > WRAPPED
+    assert {*run.processors} > {*OF_OTHERS}
 
 
 def test_the_workload_has_preemption_and_prompts_in_pieces(run: Run) -> None:
@@ -265,6 +295,7 @@ def test_right_drafts_are_kept(ask: Ask, run: Run) -> None:
 
 def test_a_sampled_request_is_forced_at_every_position(run: Run) -> None:
     assert run.answers["target 7, sampled"].token_ids == [7] * 20
+    assert run.answers["old target 0, sampled"].token_ids == [0] * 20
 
 
 def test_v1_runs_stages_in_their_order_and_v2_the_list_in_its_own(run: Run) -> None:
@@ -331,6 +362,7 @@ def not_a_top_choice(row: np.ndarray) -> np.ndarray:
     ("name", "left"),
     [
         ("min-p", lambda row: likely_enough(row, 0.3, 0.8)),
+        ("old min-p", lambda row: likely_enough(row, 0.3, 1.5)),
         ("n sigma", within_sigmas),
         ("smoothed", near_when_squared),
         ("epsilon", likely_of_all),
@@ -376,3 +408,22 @@ def test_disaggregated_the_prefill_workers_token_leads(run: Run) -> None:
     (leading,) = run.answers["hello, prefill worker"].token_ids
     assert leading != HELLO_ENTRY.token_ids[0]
     assert TOKENIZER.decode(run.decoded.token_ids) == "Hello world!"
+
+
+@pytest.mark.parametrize(("runner", "name"), [("v1", "ascend"), ("v2", "V1Weary")])
+def test_a_project_scaffolded_around_it_runs_as_an_installed_plugin(
+    engines: Callable[..., EngineProcess], runner: str, name: str, tmp_path: Path, installed: Any
+) -> None:
+    names = names_for("made-bridge")
+    target = bridgeable.find(f"bridge_probes:{name}")
+    project = bake(names, "wrap", tmp_path, context(target, names, []))
+    site = installed("made-bridge", made_bridge=f"made_bridge.processor:{names.class_name}")
+    args = {"V1Weary": {"old_weary": 0.5}, "ascend": {"made_bridge": True}}[name]
+    asks = [make_ask("off", 12, 12), make_ask("on", STAIRS, 20, at=2, **args)]
+    engine = engines(crowded(runner), folders=[project / "src", site])
+    assert engine.inspect("plugin_probes:processors") == ["MadeBridge"]
+    answers = engine.generate(asks)
+    assert answers["off"].token_ids == [int(row.argmax()) for row in answers["off"].rows]
+    on = Ask("on", STAIRS, {"extra_args": {"old_ascend": True} if name == "ascend" else args})
+    assert answers["on"].token_ids == chosen(on, answers["on"])
+    assert len(answers["on"].token_ids) == 20

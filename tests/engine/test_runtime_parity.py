@@ -19,7 +19,6 @@ with warnings.catch_warnings():
     from lpkit.runtime import (
         LogitsSource,
         Request,
-        V1AsyncEngine,
         V1Batch,
         V1Sampler,
         V2Engine,
@@ -129,79 +128,6 @@ def test_v1_batch_emits_the_updates_of_vllms_input_batch(size: int, steps: int) 
             kinds |= {"resumed" for *_, outputs in update.added if outputs}
     assert len(recorder.updates) == steps
     assert size <= 2 or kinds == {"UNIDIRECTIONAL", "SWAP", "removed", "added", "resumed"}
-
-
-class Event:
-    def synchronize(self) -> None:
-        """The copy is finished."""
-
-
-@pytest.mark.parametrize("explicit", [True, False])
-def test_async_output_lists_go_through_the_states_of_vllms_input_batch(explicit: bool) -> None:
-    """vLLM's placeholders and repairs, for penalties that come and go, preemption and partial prefills."""
-    rng = random.Random(explicit)
-    recorder, lists = Recorder(), {}
-    engine = V1AsyncEngine([recorder], device="cpu", vocab_size=VOCAB, explicit=explicit)
-    theirs = vllm_batch(8, [])
-    theirs.logitsprocs_need_output_token_ids = explicit
-    shapes: set[str] = set()
-    compared = 0
-
-    def mirror() -> None:
-        """Bring vLLM's batch to where ours is, before its sampler runs."""
-        for name in set(theirs.req_ids) - {request.request_id for request in engine.batch.requests}:
-            theirs.remove_request(name)
-        update = recorder.updates[-1]
-        for _, params, prompt, outputs in update.added if update else ():
-            name = next(r.request_id for r in engine.batch.requests if r.output_token_ids is outputs)
-            lists[name] = list(outputs)
-            theirs.add_request(cached(Request(name, params, prompt)))
-            theirs.req_output_token_ids[theirs.req_id_to_index[name]] = lists[name]
-        theirs.condense()
-        theirs.refresh_metadata()
-        theirs.update_async_output_token_ids()
-
-    original = engine._before_sampling
-
-    def before_sampling() -> None:
-        nonlocal compared
-        mirror()
-        original()
-        for request in engine.batch.requests:
-            assert request.output_token_ids == lists[request.request_id]
-            shapes.add({0: "true", 1: "one"}.get(request.output_token_ids.count(-1), "many"))
-            shapes.add("shrunk" if len(request.output_token_ids) < request_len(request) else "full")
-            compared += 1
-
-    def request_len(request: Request) -> int:
-        return len(engine.requests[request.request_id].output_token_ids)
-
-    engine._before_sampling = before_sampling  # type: ignore[method-assign]
-    for step in range(5000):
-        while len(engine._active) < 8 and rng.random() < 0.5:
-            penalty = rng.choice([1.0] * 8 + [1.5])
-            params = SamplingParams(temperature=0, repetition_penalty=penalty)
-            engine.add(Request(f"r{step}.{len(engine._active)}", params, [1] * rng.randint(1, 9)))
-        away = [name for name in engine.requests if name not in engine._active and name not in engine._left]
-        if away and len(engine._active) < 8 and rng.random() < 0.5:
-            engine.resume(rng.choice(away))
-        settled = [name for name in engine._active if name in engine.batch]
-        if settled and rng.random() < 0.25:
-            (engine.preempt if rng.random() < 0.5 else engine.finish)(rng.choice(settled))
-        partial = [n for n in engine._active if engine.requests[n].remaining > 1 and rng.random() < 0.4]
-        result = engine.step(partial=partial)
-        names = [row.request_id for row in result.rows]
-        discarded = {row.request_id for row in result.rows if row.discarded}
-        if not names:
-            continue
-        theirs.prev_req_id_to_index = {name: i for i, name in enumerate(theirs.req_ids) if name not in discarded}
-        sampled = [result.tokens.get(name, [0]) for name in theirs.req_ids]
-        theirs.set_async_sampled_token_ids(torch.tensor(sampled), Event())
-        for name in names:
-            if name not in discarded:
-                lists[name].append(-1)
-    assert compared > 10_000
-    assert shapes == ({"true", "full"} if explicit else {"true", "one", "many", "full", "shrunk"})
 
 
 class HostUva:

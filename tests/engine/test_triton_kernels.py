@@ -5,29 +5,6 @@ from __future__ import annotations
 from interpreted import interpret
 from lpkit.kernels import triton_rows
 
-COMPARE = """
-import math, sys
-import torch
-from lpkit import kernels
-from lpkit.kernels.fused import WHOLE_ROWS, together
-
-fused = together(WHOLE_ROWS)
-
-rows, vocab, extra = map(int, sys.argv[1:])
-logits = torch.randn(rows, vocab + extra, generator=torch.Generator().manual_seed(7)) * 3
-logits[:, 1] = -math.inf
-logits[0, 0], logits[-1, vocab - 1] = math.inf, 11.0
-limits = torch.linspace(0.0, 2.0, rows).unsqueeze(1)
-limits[-1] = math.inf
-given, behind = logits[:, :vocab], logits[:, vocab:].clone()
-assert fused.suits(given)
-expected = kernels.mask_far_below_top_(given.clone(), limits)
-result = fused.mask_far_below_top_(given, limits)
-assert result is given
-assert torch.equal(given.contiguous().view(torch.int32), expected.view(torch.int32)), (given != expected).sum()
-assert torch.equal(logits[:, vocab:], behind)
-"""
-
 HASHED = """
 import math, sys
 import torch
@@ -183,11 +160,6 @@ for dtype in (torch.int64, torch.int32):
                     for keep in (True, False):
                         compare(texts, index, slots[index], keep)
 """
-
-
-def test_every_kept_bit_and_every_mask_is_that_of_the_torch_path() -> None:
-    sizes = [(1, 3, 0), (3, 300, 8), (5, 9000, 0), (2, 40_000, 64)]
-    interpret(COMPARE, *sizes)
 
 
 def test_a_bias_by_hash_is_that_of_the_torch_path() -> None:

@@ -96,10 +96,11 @@ for threshold in (0.3, 0.15, 0.02):
 
 
 SIZES = [(6, 9, 0), (6, 300, 7), (6, 9001, 2)]
+LONG = (6, 40_000, 64)
 
 
 def test_spans_below_the_limit_are_masked_as_by_the_torch_path() -> None:
-    interpret(FAR_BELOW_TOP, *SIZES)
+    interpret(FAR_BELOW_TOP, *SIZES, LONG)
 
 
 def test_limits_that_a_row_sets_mask_what_they_mask_by_the_torch_path() -> None:

@@ -11,7 +11,6 @@ import lpkit.export
 import pytest
 import torch
 import transformers
-from lpkit import v1
 from lpkit_allowed_tokens import AllowedTokens
 from lpkit_forced_sequence import ForcedSequence
 from lpkit_logit_bias import LogitBias
@@ -147,59 +146,3 @@ def on_v2(
         prompt = [token for token in prompts[slot // each].tolist() if token]
         host.add(slot, params(temperature, **(arguments[slot // each] or {})), prompt, text[prompts.shape[1] :])
     return host.apply(logits.clone(), host.context(range(len(ids))))
-
-
-class OnlyFew(v1.LogitsProcessor):
-    """A V1 class in the older style: one argument, the same tokens for all requests that have it."""
-
-    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
-        self.rows: dict[int, bool] = {}
-        self.others = torch.ones(VOCAB, dtype=torch.bool, device=device).index_fill_(0, torch.tensor(FEW), False)
-
-    def is_argmax_invariant(self) -> bool:
-        return False
-
-    def update_state(self, batch_update: v1.BatchUpdate | None) -> None:
-        v1.process_dict_updates(
-            self.rows, batch_update, lambda params, prompt, output: (params.extra_args or {}).get("few") or None
-        )
-
-    def apply(self, logits: torch.Tensor) -> torch.Tensor:
-        for row in self.rows:
-            logits[row, self.others] = -torch.inf
-        return logits
-
-
-class BridgedFew(lpkit.Bridged):
-    wraps = OnlyFew
-    keys = ("few",)
-
-
-def keep_few(output: list[int], logits: torch.Tensor) -> torch.Tensor:
-    kept = torch.full_like(logits, -torch.inf)
-    kept[FEW] = logits[FEW]
-    return kept
-
-
-CallableFew = lpkit.bridge(keep_few, keys="few")
-
-
-class AdapterFew(lpkit.AdapterLogitsProcessor):
-    class Params(lpkit.Params, prefix=""):
-        few: bool
-
-    def new_req_logits_processor(self, params: Any) -> Any:
-        return keep_few if self.params(params) else None
-
-
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("cls", [OnlyFew, BridgedFew, CallableFew, AdapterFew])
-def test_every_style_generates_what_transformers_own_rule_does(model: Any, cls: type[Any], mode: str) -> None:
-    prompts = torch.tensor([[5], [6]])
-    options = {"max_new_tokens": 12, "top_k": 0, **MODES[mode]}
-    torch.manual_seed(1)
-    allowed = [list(range(VOCAB)), FEW]
-    expected = model.generate(prompts, **options, prefix_allowed_tokens_fn=lambda prompt, text: allowed[prompt])
-    torch.manual_seed(1)
-    ours = lpkit.export.transformers(cls, [None, {"few": True}])
-    assert torch.equal(model.generate(prompts, logits_processor=[ours], **options), expected)

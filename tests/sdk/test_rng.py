@@ -41,18 +41,3 @@ def test_a_number_depends_on_its_keys_alone() -> None:
     together = rng.uniform(seeds, positions)
     alone = [rng.uniform(seeds[i : i + 1], positions[i : i + 1]) for i in (2, 0, 1)]
     assert torch.equal(together[[2, 0, 1]], torch.cat(alone))
-
-
-def test_a_context_is_hashed_from_its_last_token_on_and_a_short_history_is_filled_up() -> None:
-    def seed(text: list[int], count: int, key: int) -> int:
-        newest_first = [*text[::-1], *[-1] * count][:count]
-        hashed = sum(splitmix64(splitmix64(back) ^ (token & MASK)) for back, token in enumerate(newest_first)) & MASK
-        return splitmix64(splitmix64(key & MASK) ^ hashed) >> 32
-
-    texts, counts, keys = [[5, 6, 7], [9], [], [4, 3, 2, 1]], [2, 3, 1, 0], [1, -2, 2**63 - 1, -(2**63)]
-    tokens = torch.tensor([[*text, *[-1] * 6][:6] for text in texts])
-    lengths = torch.tensor([len(text) for text in texts])
-    found = rng.context_seeds(tokens, lengths, torch.tensor(counts), torch.tensor(keys), 4)
-    assert found.dtype == torch.int32 and found.shape == (4, 1)
-    expected = [seed(*arguments) for arguments in zip(texts, counts, keys, strict=True)]
-    assert [value & 0xFFFFFFFF for value in found.flatten().tolist()] == expected

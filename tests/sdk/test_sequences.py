@@ -1,4 +1,4 @@
-"""Vectorized searches in token histories against plain Python."""
+"""Vectorized searches in token histories; tests/reference_plugins compares rules that search with plain Python."""
 
 from __future__ import annotations
 
@@ -23,18 +23,6 @@ def few_kinds(rng: random.Random, width: int, kinds: int) -> list[list[int]]:
     return fixed + [[rng.randrange(kinds) for _ in range(rng.randint(0, width))] for _ in range(30)]
 
 
-def test_match_lengths_are_those_of_a_plain_search() -> None:
-    for width, kinds in [(1, 2), (8, 2), (64, 3), (100, 2), (128, 150_000)]:
-        histories = few_kinds(random.Random(width), width, kinds)
-        found = sequences.match_lengths(*padded(histories, width)).tolist()
-        for ids, lengths in zip(histories, found, strict=True):
-            for i, length in enumerate(lengths):
-                expected = 0
-                while i < len(ids) and expected < i and ids[i - 1 - expected] == ids[-1 - expected]:
-                    expected += 1
-                assert length == expected
-
-
 def test_where_numpy_cannot_look_the_same_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     tokens, lengths = padded(few_kinds(random.Random(9), 40, 3), 40)
     size = torch.randint(1, 6, (len(lengths),), generator=torch.Generator().manual_seed(0))
@@ -54,91 +42,17 @@ def test_where_numpy_cannot_look_the_same_is_found(monkeypatch: pytest.MonkeyPat
         assert torch.equal(one, other)
 
 
-def test_a_match_reaches_back_to_where_tokens_count() -> None:
-    histories = few_kinds(random.Random(5), 64, 2)
-    tokens, lengths = padded(histories, 64)
-    since = [(7 * i) % 80 - 10 for i in range(len(histories))]
-    every = sequences.match_lengths(tokens, lengths).tolist()
-    some = sequences.match_lengths(tokens, lengths, since=torch.tensor(since)).tolist()
-    for found, longest, first in zip(some, every, since, strict=True):
-        assert found == [max(min(length, i - first), 0) for i, length in enumerate(longest)]
-
-
-def test_a_token_completes_an_ngram_where_a_plain_search_finds_it() -> None:
-    for width, kinds in [(1, 2), (8, 2), (100, 2), (128, 150_000)]:
-        rng = random.Random(width)
-        histories = few_kinds(rng, width, kinds)
-        sizes, since = [rng.choice([1, 2, 5, 200]) for _ in histories], [rng.choice([0, 3, 60]) for _ in histories]
-        found = sequences.completes_ngram(*padded(histories, width), torch.tensor(sizes), torch.tensor(since)).tolist()
-        for ids, size, first, there in zip(histories, sizes, since, found, strict=True):
-            last = ids[len(ids) - size + 1 :]
-            ends = {i + size - 1 for i in range(first, len(ids) - size + 1) if ids[i : i + size - 1] == last}
-            assert there == [i in ends for i in range(width)]
-
-
-def ragged(patterns: list[list[int]]) -> torch.Tensor:
-    return padded(patterns, max(1, *map(len, patterns)))[0]
-
-
-def patterns_for(rng: random.Random, n: int) -> list[list[int]]:
-    return [[rng.randrange(3) for _ in range(rng.randint(0, 4))] for _ in range(n)]
-
-
-def test_the_last_occurrence_of_a_pattern_is_found() -> None:
-    rng = random.Random(1)
-    histories = few_kinds(rng, 32, 3)
-    patterns = patterns_for(rng, len(histories))
-    found = sequences.end_of_last(padded(histories, 32)[0], ragged(patterns)).tolist()
-    for ids, pattern, end in zip(histories, patterns, found, strict=True):
-        k = len(pattern)
-        ends = [i + k for i in range(len(ids) - k + 1) if pattern and ids[i : i + k] == pattern]
-        assert end == max(ends, default=-1)
-    assert -1 in found
-
-
 def test_a_pattern_that_has_begun_is_recognized_by_its_longest_beginning() -> None:
     rng = random.Random(2)
     histories = few_kinds(rng, 32, 2) * 4
-    patterns = patterns_for(rng, len(histories))
+    patterns = [[rng.randrange(3) for _ in range(rng.randint(0, 4))] for _ in histories]
     since = [rng.randint(0, len(ids)) for ids in histories]
-    tokens, lengths = padded(histories, 32)
-    found = sequences.begun(tokens, lengths, ragged(patterns), torch.tensor(since)).tolist()
+    given = *padded(histories, 32), padded(patterns, 4)[0], torch.tensor(since)
+    found = sequences.begun(*given).tolist()
     for ids, pattern, start, length in zip(histories, patterns, since, found, strict=True):
         fitting = [k for k in range(1, len(pattern)) if len(ids) - k >= start and ids[-k:] == pattern[:k]]
         assert length == max(fitting, default=0)
     assert max(found) == 3
-
-
-def test_a_context_is_new_where_a_plain_search_does_not_find_it() -> None:
-    rng, longest = random.Random(4), 5
-    for width in (1, 9, 64):
-        histories = few_kinds(rng, width, 2)
-        tokens, lengths = padded(histories, width)
-        prompts, sizes, since = ([rng.randrange(low, 7) for _ in histories] for low in (0, 1, 0))
-        factors = [[rng.randrange(2**16) * (back < size - 1) for back in range(longest)] for size in sizes]
-        is_output = (torch.arange(width) >= torch.tensor(prompts).unsqueeze(1)) & (tokens >= 0)
-        given = tokens, is_output, lengths, torch.tensor(factors), torch.tensor(sizes), torch.tensor(since)
-        found = sequences.fresh_context(*given)[:, 0].tolist()
-        for ids, prompt, size, first, weights, result in zip(
-            histories, prompts, sizes, since, factors, found, strict=True
-        ):
-            output = [0] * longest + [0 if place < prompt else token for place, token in enumerate(ids)]
-            contexts = [output[end - size + 1 : end] for end in range(longest + first, len(output))]
-            new = first <= len(ids) and output[len(output) - size + 1 :] not in contexts
-            hashed = sum(map(int.__mul__, output[: -longest - 1 : -1], weights)) % 2**16
-            assert result == (hashed if new else -1)
-
-
-def test_tokens_are_counted_among_the_selected_ones() -> None:
-    rng = random.Random(3)
-    histories = few_kinds(rng, 32, 4)
-    tokens, _ = padded(histories, 32)
-    among = torch.rand(tokens.shape, generator=torch.Generator().manual_seed(0)) < 0.5
-    found = sequences.counts(tokens, among & (tokens >= 0))
-    for row in range(len(histories)):
-        chosen = tokens[row][among[row]].tolist()
-        for token, count in zip(tokens[row].tolist(), found[row].tolist(), strict=True):
-            assert count == (chosen.count(token) if token >= 0 else 0)
 
 
 def test_each_id_keeps_its_largest_value_once() -> None:
@@ -175,26 +89,6 @@ def test_no_search_waits_for_the_device_or_works_row_by_row() -> None:
         used.append(names)
     assert used[0] == used[1]
     assert not HOST_SYNCS & set(used[0])
-
-
-def test_what_goes_on_with_a_loop_is_what_a_plain_search_finds() -> None:
-    rng = random.Random(3)
-    histories = [[], [1], [1, 1], [-1] * 9, [1, -1, 1, -1, 1]]
-    histories += [few_kinds(rng, 8, 3)[-1] + few_kinds(rng, 5, 3)[-1] * rng.randint(0, 9) for _ in range(60)]
-    tokens, lengths = padded(histories, 60)
-    times, least, since = ([rng.randint(*ends) for _ in histories] for ends in ((2, 4), (1, 9), (-3, 9)))
-    given = (torch.tensor(item) for item in (times, least, since))
-    found = sequences.next_in_loop(tokens, lengths, *given).tolist()
-    for ids, often, fewest, first, token in zip(histories, times, least, since, found, strict=True):
-        counted = ids[max(first, 0) :]
-        for span in range(1, len(counted) // often + 1):
-            end = counted[-max(span * often, fewest) :] if fewest <= len(counted) else []
-            if end and end[span:] == end[:-span] and end[-span] >= 0:
-                assert token == end[-span]
-                break
-        else:
-            assert token == -1
-    assert 10 < sum(token >= 0 for token in found) < 55
 
 
 def test_short_and_empty_histories_and_empty_patterns_match_nothing() -> None:

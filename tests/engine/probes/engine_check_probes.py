@@ -73,9 +73,6 @@ class WhispersToSampled(V2LogitsProcessor):
         self.drawn[req_idx] = sampling_params.temperature > 0 and sampling_params.seed is None
         return True
 
-    def apply_staged_writes(self) -> None:
-        pass
-
     def apply(self, logits: torch.Tensor, ctx: LogitsContext) -> torch.Tensor:
         slots = ctx.expanded_idx_mapping.long()
         tokens = self.tokens[slots]
@@ -97,9 +94,6 @@ class RoundsItsSums(V2LogitsProcessor):
         self.uses[req_idx] = "rounds" in (sampling_params.extra_args or {})
         return bool(self.uses[req_idx])
 
-    def apply_staged_writes(self) -> None:
-        pass
-
     def apply(self, logits: torch.Tensor, ctx: LogitsContext) -> torch.Tensor:
         slots = ctx.expanded_idx_mapping.long()
         rows = self.uses[slots].nonzero().squeeze(1)
@@ -118,9 +112,6 @@ class ForgetsDrafts(V2LogitsProcessor):
     def add_request(self, req_idx: int, sampling_params: Any) -> bool:
         self.tokens[req_idx] = (sampling_params.extra_args or {}).get("drafts_token", -1)
         return bool(self.tokens[req_idx] >= 0)
-
-    def apply_staged_writes(self) -> None:
-        pass
 
     def apply(self, logits: torch.Tensor, ctx: LogitsContext) -> torch.Tensor:
         slots = ctx.expanded_idx_mapping.long()

@@ -18,9 +18,6 @@ class Favours(LogitsProcessor):
         self.tokens[req_idx] = (sampling_params.extra_args or {}).get("favours", -1)
         return True
 
-    def apply_staged_writes(self) -> None:
-        pass
-
     def slots(self, ctx: LogitsContext) -> torch.Tensor:
         return ctx.expanded_idx_mapping.long()
 

@@ -106,9 +106,6 @@ class KeepsV2(lpkit.v2.LogitsProcessor):
             self.push[req_idx] = (params.extra_args or {}).get("push", 0.0)
         return bool((params.extra_args or {}).get("push"))
 
-    def apply_staged_writes(self) -> None:
-        pass
-
     def apply(self, logits: Any, ctx: Any) -> Any:
         for row, slot in enumerate(ctx.expanded_idx_mapping.tolist()):
             logits[row, 5] += self.push.get(slot, 0.0)

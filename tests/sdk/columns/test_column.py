@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 from itertools import permutations
-from types import SimpleNamespace
 from typing import Any
 
 import lpkit
 import pytest
 import torch
-from lpkit.columns.column import Declaration, column
-from lpkit.columns.memory import Arena
+from arenas import arena, rows
+from lpkit.columns.column import column
 from lpkit_conformance.instruments.operations import CountOperations
-
-
-def rows(*slots: int) -> Any:
-    return SimpleNamespace(slots=torch.tensor(slots), _gathered=None)
-
-
-def arena(slots: int = 4, device: str = "cpu", **declared: Declaration[Any]) -> Arena:
-    return Arena(declared, slots, torch.device(device), vocab_size=8)
-
 
 DTYPES = [torch.bool, torch.uint8, torch.int32, torch.int64, torch.float32, torch.float64]
 
@@ -92,34 +82,20 @@ def test_a_wide_column_takes_a_sequence_or_one_value_for_all() -> None:
         made.columns["row"][1] = (1, 2)
 
 
-def test_a_slot_that_is_reset_has_the_default_of_every_column_and_others_keep_theirs() -> None:
-    made = arena(
-        bias=column(torch.float32, default=2.0),
-        pair=column(torch.bool, default=True, width=2),
-        ids=lpkit.ragged(torch.int64),
-        chosen=lpkit.token_set(),
-    )
-    bias, pair, ids, chosen = (made.columns[name] for name in ("bias", "pair", "ids", "chosen"))
-    for slot in (0, 1):
-        bias[slot], pair[slot], ids[slot], chosen[slot] = 7.0, False, [4, 5, 6], [1, 2]
-    made.reset(1)
-    made.flush()
-    assert bias[rows(0, 1)].tolist() == [7.0, 2.0]
-    assert pair[rows(0, 1)].tolist() == [[False, False], [True, True]]
-    assert ids[rows(0, 1)].tolist() == [[4, 5, 6, -1], [-1] * 4]
-    assert chosen[rows(0, 1)].sum(1).tolist() == [2, 0]
-    made.reset(0)
-    assert ids[rows(0)].shape == (1, 1)
-    assert not any(item.used for item in (bias, pair, ids, chosen))
-
-
-def test_a_column_is_used_while_a_slot_has_another_value_than_the_default() -> None:
-    column_of_fours = arena(value=column(torch.float32, default=4)).columns["value"]
-    assert not column_of_fours.used
-    column_of_fours[1] = 7
-    assert column_of_fours.used
-    column_of_fours.reset(1)
-    assert not column_of_fours.used
+@pytest.mark.parametrize(
+    ("declared", "value"),
+    [(column(torch.float32, default=4), 7), (lpkit.ragged(torch.int64), [5]), (lpkit.token_set(), [5])],
+)
+def test_a_column_is_used_while_a_slot_has_another_value_than_the_default(declared: Any, value: Any) -> None:
+    made = arena(held=declared)
+    held: Any = made.columns["held"]
+    held[0] = 4 if value == 7 else []
+    assert not held.used
+    for reset in (held.reset, made.reset):
+        held[1] = value
+        assert held.used
+        reset(1)
+        assert not held.used
 
 
 class Copies:
@@ -136,34 +112,17 @@ class Copies:
         monkeypatch.setattr(torch.Tensor, "copy_", counted)
 
 
-def test_one_flush_sends_all_columns_in_one_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_columns_are_sent_in_one_copy_and_only_after_a_change(monkeypatch: pytest.MonkeyPatch) -> None:
     made = arena(device="meta", a=column(torch.float32), b=column(torch.int64, width=4), c=column(torch.bool))
     copies = Copies(monkeypatch)
     for item in made.columns.values():
-        item[1] = 1
-        item[2] = 1
-    made.flush()
-    assert copies.n == 1
-
-
-def test_a_clean_arena_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = arena(device="meta", a=column(torch.float32))
-    made.flush()
-    copies = Copies(monkeypatch)
-    made.flush()
-    assert copies.n == 0
-    made.columns["a"].reset(0)
-    made.flush()
-    assert copies.n == 1
-
-
-def test_what_is_reset_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = arena(device="meta", a=column(torch.float32))
-    made.flush()
-    copies = Copies(monkeypatch)
-    made.reset(0)
-    made.flush()
-    assert copies.n == 1
+        item[1] = item[2] = 1
+    counts = []
+    for change in (lambda: None, lambda: None, lambda: made.columns["a"].reset(0), lambda: made.reset(0)):
+        change()
+        made.flush()
+        counts.append(copies.n)
+    assert counts == [1, 1, 2, 3]
 
 
 def test_a_step_in_flight_keeps_its_own_host_block(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,41 +141,6 @@ def test_a_step_in_flight_keeps_its_own_host_block(monkeypatch: pytest.MonkeyPat
     made.columns["a"][0] = 2.0
     made.flush()
     assert [block.view(torch.float32)[0, 0].item() for block in sources] == [1.0, 2.0]
-
-
-class Sent:
-    """Copies to a device with its own memory; this machine has none, so a separate array stands in."""
-
-    def __init__(self, made: Arena, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.rows: list[list[int]] = []
-        self.words = made._host.clone()
-        monkeypatch.setattr(torch.Tensor, "index_copy_", lambda *given: self._note(*given))
-        to = torch.Tensor.to
-        monkeypatch.setattr(
-            torch.Tensor, "to", lambda tensor, *args, **kwargs: self._keep(tensor) and to(tensor, *args, **kwargs)
-        )
-
-    def _keep(self, tensor: torch.Tensor) -> bool:
-        self.packed = tensor
-        return True
-
-    def _note(self, tensor: torch.Tensor, dim: int, index: torch.Tensor, block: torch.Tensor) -> torch.Tensor:
-        slots = self.packed[:, 0]
-        self.rows.append(slots.tolist())
-        self.words[slots] = self.packed[:, 1:]
-        return tensor
-
-
-def test_of_a_large_arena_the_changed_rows_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = arena(5000, device="meta", wide=column(torch.float32, width=5), flag=column(torch.bool))
-    made.flush()
-    sent = Sent(made, monkeypatch)
-    made.columns["wide"][3] = 1.5
-    made.columns["flag"][4711] = True
-    made.columns["wide"][3] = 2.5
-    made.flush()
-    assert sent.rows == [[3, 4711]]
-    assert torch.equal(sent.words, made._host)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.int8, torch.complex64])

@@ -4,32 +4,17 @@ from __future__ import annotations
 
 import copy
 import pickle
-from types import SimpleNamespace
 from typing import Any
 
 import lpkit
 import pytest
 import torch
+from arenas import arena, rows, separate
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from lpkit.columns import memory as memory_module
-from lpkit.columns.column import Declaration, column
-from lpkit.columns.memory import Arena
+from lpkit.columns.column import column
 from machines import STEADY
-
-CPU = torch.device("cpu")
-
-
-def rows(*slots: int) -> Any:
-    return SimpleNamespace(slots=torch.tensor(slots), _gathered=None)
-
-
-def separate(**declared: Declaration[Any]) -> Arena:
-    """An arena whose device's half is apart from the host's, as on a GPU."""
-    made = Arena(declared, 4, CPU, 8)
-    made._on_host = False
-    made.flush()
-    return made
 
 
 @pytest.mark.parametrize("small", [0, memory_module.SMALL])
@@ -67,7 +52,7 @@ def test_what_was_gathered_before_columns_moved_is_gathered_again() -> None:
 
 @pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda made: pickle.loads(pickle.dumps(made))])
 def test_a_processors_own_memory_is_copied_with_it(duplicate: Any) -> None:
-    made = Arena({"ids": lpkit.ragged(torch.int64)}, 4, CPU)
+    made = arena(ids=lpkit.ragged(torch.int64))
     other = duplicate(made)
     other.columns["ids"][1] = [4, 4, 4]
     other.flush()
@@ -76,37 +61,41 @@ def test_a_processors_own_memory_is_copied_with_it(duplicate: Any) -> None:
 
 
 class Slots(RuleBasedStateMachine):
-    """Lists and numbers of an arena against dictionaries, some of them flushed and some not."""
+    """Lists, numbers and pairs of an arena against dictionaries, some of them flushed and some not."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.arena = separate(ids=lpkit.ragged(torch.int64), bias=column(torch.float32, default=2.0))
-        self.lists: dict[int, list[int]] = {}
-        self.biases: dict[int, float] = {}
+        pair = column(torch.bool, default=True, width=2)
+        self.arena = separate(ids=lpkit.ragged(torch.int64), bias=column(torch.float32, default=2.0), pair=pair)
+        self.held: dict[str, dict[int, Any]] = {"ids": {}, "bias": {}, "pair": {}}
+
+    def write(self, name: str, slot: int, value: Any) -> None:
+        self.arena.columns[name][slot] = self.held[name][slot] = value
 
     @rule(slot=st.integers(0, 3), ids=st.lists(st.integers(0, 99), max_size=20))
     def list_ids(self, slot: int, ids: list[int]) -> None:
-        self.arena.columns["ids"][slot] = self.lists[slot] = ids
+        self.write("ids", slot, ids)
 
-    @rule(slot=st.integers(0, 3), bias=st.integers(-9, 9))
-    def set_bias(self, slot: int, bias: int) -> None:
-        self.arena.columns["bias"][slot] = self.biases[slot] = float(bias)
+    @rule(slot=st.integers(0, 3), bias=st.integers(-9, 9), pair=st.lists(st.booleans(), min_size=2, max_size=2))
+    def set_numbers(self, slot: int, bias: int, pair: list[bool]) -> None:
+        self.write("bias", slot, float(bias))
+        self.write("pair", slot, pair)
 
     @rule(slot=st.integers(0, 3))
     def reset(self, slot: int) -> None:
         self.arena.reset(slot)
-        self.lists.pop(slot, None)
-        self.biases.pop(slot, None)
+        for held in self.held.values():
+            held.pop(slot, None)
 
     @invariant()
     def each_slot_has_its_values(self) -> None:
         self.arena.flush()
-        step = rows(3, 1, 0, 2)
-        found = self.arena.columns["ids"][step].tolist()
-        assert [[token for token in ids if token >= 0] for ids in found] == [
-            self.lists.get(slot, []) for slot in (3, 1, 0, 2)
-        ]
-        assert self.arena.columns["bias"][step].tolist() == [self.biases.get(slot, 2.0) for slot in (3, 1, 0, 2)]
+        order, columns = (3, 1, 0, 2), self.arena.columns
+        step = rows(*order)
+        ids = [[token for token in ids if token >= 0] for ids in columns["ids"][step].tolist()]
+        assert ids == [self.held["ids"].get(slot, []) for slot in order]
+        assert columns["bias"][step].tolist() == [self.held["bias"].get(slot, 2.0) for slot in order]
+        assert columns["pair"][step].tolist() == [self.held["pair"].get(slot, [True, True]) for slot in order]
 
 
 TestSlots = Slots.TestCase

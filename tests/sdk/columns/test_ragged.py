@@ -2,29 +2,19 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import lpkit
 import pytest
 import torch
+from arenas import VOCAB, arena, rows
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from lpkit.columns import token_set
 from lpkit.columns.column import column
-from lpkit.columns.memory import Arena
 from machines import STEADY
 
-VOCAB = 21
 SLOTS, IDS = st.integers(0, 3), st.integers(0, VOCAB - 1)
-
-
-def rows(*slots: int) -> Any:
-    return SimpleNamespace(slots=torch.tensor(slots), _gathered=None)
-
-
-def arena(device: str = "cpu", slots: int = 4, **declared: column) -> Arena:
-    return Arena(declared, slots, torch.device(device), VOCAB)
 
 
 def test_a_list_that_could_not_be_written_leaves_nothing_of_a_longer_one_either() -> None:
@@ -43,29 +33,6 @@ def test_a_list_over_the_limit_is_refused() -> None:
         made.columns["ids"][0] = [1, 2, 3, 4]
     with pytest.raises(ValueError, match="limit must be at least 1"):
         lpkit.ragged(torch.int64, limit=0)
-
-
-def test_sets_are_masks_over_the_vocabulary() -> None:
-    made = arena(chosen=lpkit.token_set())
-    chosen: Any = made.columns["chosen"]
-    chosen[0], chosen[3] = [0, 7, 8, VOCAB - 1], [2, 2]
-    made.flush()
-    mask = chosen[rows(3, 1, 0)]
-    assert mask.dtype == torch.bool
-    assert [row.nonzero().flatten().tolist() for row in mask] == [[2], [], [0, 7, 8, VOCAB - 1]]
-    asked = torch.tensor([[2, 0, -1], [0, VOCAB - 1, VOCAB + 64]])
-    assert chosen.contains(rows(3, 0), asked).tolist() == [[True, False, False], [True, True, False]]
-
-
-@pytest.mark.parametrize("declared", [lpkit.token_set(), lpkit.ragged(torch.int64)])
-def test_lists_and_sets_are_used_while_one_is_not_empty(declared: Any) -> None:
-    held: Any = arena(held=declared).columns["held"]
-    held[0] = []
-    assert not held.used
-    held[2] = [5]
-    assert held.used
-    held.reset(2)
-    assert not held.used
 
 
 def test_equal_sets_share_a_mask() -> None:
@@ -124,8 +91,9 @@ class Collections(RuleBasedStateMachine):
         assert self.listed[rows(*order)].tolist() == [ids + [-1] * (width - len(ids)) for ids in held]
         masks = self.among[rows(*order)]
         assert [mask.nonzero().flatten().tolist() for mask in masks] == [sorted({*ids}) for ids in held]
-        every = torch.arange(-1, VOCAB).expand(4, -1)
-        assert torch.equal(self.among.contains(rows(*order), every)[:, 1:], masks)
+        every = torch.arange(-1, VOCAB + 64).expand(4, -1)
+        there = self.among.contains(rows(*order), every)
+        assert torch.equal(there[:, 1 : VOCAB + 1], masks) and not there[:, [0, *range(VOCAB + 1, VOCAB + 65)]].any()
         assert self.among.all.shape[0] <= 8  # four sets and the empty one, in a table that doubles
 
     @invariant()
@@ -149,7 +117,7 @@ def test_only_changed_rows_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
         "index_copy_",
         lambda self, dim, index, block: sent.append(len(block)) or copy(self, dim, index, block),
     )
-    made = arena("meta", 4000, ids=lpkit.ragged(torch.int64), chosen=lpkit.token_set())
+    made = arena(4000, "meta", ids=lpkit.ragged(torch.int64), chosen=lpkit.token_set())
     ids, chosen = made.columns["ids"], made.columns["chosen"]
     ids[0] = [1, 2, 3]
     chosen[0] = [4]
@@ -163,19 +131,6 @@ def test_only_changed_rows_are_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     chosen[1] = [4]
     made.flush()
     assert sent == [2, 1]  # the number of the mask and the list; the mask itself is there already
-
-
-def test_a_list_that_is_too_long_for_the_rows_moves_what_others_hold() -> None:
-    made = arena(
-        ids=lpkit.ragged(torch.int64), values=lpkit.ragged(torch.float32, fill=0.0), flag=column(torch.bool, width=3)
-    )
-    ids, values, flag = made.columns.values()
-    ids[0], values[0], flag[0] = [4, 5], [0.5], (True, False, True)
-    values[1] = [float(number) for number in range(9)]
-    made.flush()
-    assert ids[rows(0, 1)].tolist() == [[4, 5], [-1, -1]]
-    assert values[rows(1, 0)].tolist() == [[*map(float, range(9)), *[0.0] * 7], [0.5, *[0.0] * 15]]
-    assert flag[rows(0, 1, 4)].tolist() == [[True, False, True], [False] * 3, [False] * 3]
 
 
 def test_rows_do_not_stay_wide_for_a_list_that_left() -> None:
@@ -192,37 +147,6 @@ def test_rows_do_not_stay_wide_for_a_list_that_left() -> None:
         widths.add(made.columns["flag"].all.stride(0))
         assert (ids[rows(2, 0)].tolist(), flag[rows(1)].tolist()) == ([[7, number], [-1, -1]], [number])
     assert widths == {513, 3}
-
-
-class Lists(lpkit.LogitsProcessor):
-    """Both kinds, declared in a class."""
-
-    class Params(lpkit.Params, prefix="lists_"):
-        ids: tuple[lpkit.TokenId, ...]
-
-    ids = lpkit.ragged(torch.int64, limit=4)
-    chosen = lpkit.token_set()
-
-    def admit(self, request: lpkit.Request) -> bool:
-        self.ids[request.slot] = request.params.ids
-        self.chosen[request.slot] = request.params.ids
-        return True
-
-    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
-        assert torch.equal(self.chosen.contains(rows, self.ids[rows]), self.ids[rows] >= 0)
-        return logits + self.chosen[rows]
-
-
-def test_a_processor_declares_them_like_columns() -> None:
-    from sdk_hosts import V1Host, logits_of, params
-
-    host = V1Host(Lists)
-    requests = [params(lists_ids=[4, 9]), params(), params(lists_ids=[9]), params(lists_ids=[1, 2, 3, 4, 5])]
-    host.update(4, added=[(i, sampling, [1], []) for i, sampling in enumerate(requests)])
-    logits = logits_of(4)
-    change = host.apply(logits.clone()) - logits
-    # The list of the last one is too long: it is declined, and nobody else suffers.
-    assert [row.nonzero().flatten().tolist() for row in change] == [[4, 9], [], [9], []]
 
 
 @pytest.mark.parametrize("given", [[3, 5], (3, 5), {5, 3}, frozenset({5, 3}), range(3, 6, 2)], ids=repr)

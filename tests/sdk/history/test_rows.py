@@ -146,14 +146,6 @@ def test_double_precision_values_are_written_in_the_logits_type() -> None:
     assert logits.tolist() == [[0, 0, 0.5, 0]]
 
 
-def test_a_number_is_filled_in_on_the_device_without_a_copy_from_the_host() -> None:
-    sparse = SparseLogits(torch.zeros(1, 4), rows_at(0))
-    ids = torch.tensor([[2]])
-    with recorded_ops() as names:
-        sparse[ids] = 1.0
-    assert "lift_fresh" not in names
-
-
 @pytest.mark.parametrize("name", ["prompt_len", "total_len", "output_len"])
 def test_lengths_must_be_declared(name: str) -> None:
     with pytest.raises(HistoryNotDeclaredError, match="history = 'length'"):

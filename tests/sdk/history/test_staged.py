@@ -8,19 +8,10 @@ import pytest
 import torch
 from lpkit.history.staged import PLACEHOLDER, AdmittedRequest, V1History
 from sdk_hosts import VOCAB, V1Host, bits, logits_of, new, params
-from sdk_plugins import Lengths, Spy, Weigh, weighed
+from sdk_plugins import Spy, Weigh, weighed
 
 
 class TestHistory:
-    def test_lengths_follow_the_live_list(self) -> None:
-        host = V1Host(Lengths)
-        output: list[int] = []
-        host.update(2, added=[new(0, params()), new(1, params(lengths=True), output)])
-        for grown in range(3):
-            assert host.apply(logits_of(2))[1, :3].tolist() == [3, 3 + grown, grown]
-            output.append(9)
-            host.quiet()
-
     def test_only_new_tokens_travel_to_the_device(self, monkeypatch: pytest.MonkeyPatch) -> None:
         host = V1Host(Weigh)
         output = list(range(20))
@@ -91,18 +82,6 @@ class TestPlaceholders:
         assert len(caplog.records) == 1
         assert "--logits-processors" in caplog.text
         assert "--no-async-scheduling" in caplog.text
-
-    def test_if_every_row_waits_the_batch_is_untouched(self) -> None:
-        host = V1Host(Weigh)
-        host.update(1, added=[new(0, params(weigh=True), [-1])])
-        logits = logits_of(1)
-        assert host.apply(logits) is logits
-
-    def test_lengths_do_not_need_the_values(self, caplog: pytest.LogCaptureFixture) -> None:
-        host = V1Host(Lengths)
-        host.update(1, added=[new(0, params(lengths=True), [-1, -1])])
-        assert host.apply(logits_of(1))[0, :3].tolist() == [3, 5, 2]
-        assert not caplog.records
 
 
 class TestBySlot:

@@ -5,21 +5,24 @@ from __future__ import annotations
 import torch
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule
-from lpkit.runtime import Request
 from lpkit.v1 import BatchUpdate
 from machines import STEADY, V1Traffic
 from sdk_hosts import VOCAB, V1Host, logits_of
-from sdk_plugins import Add, Calls, Weigh, weighed
+from sdk_plugins import Add, AddInPlace, Calls, Lengths, Weigh, weighed
 
 TOKENS = st.integers(0, VOCAB - 1)
 PLACEHOLDER = -1
 
 
+class Measures(Lengths):
+    Params = Weigh.Params
+
+
 class Batches(V1Traffic):
-    """Processors with a value per request, with token ids, and with both in a callable per request."""
+    """Processors with a value per request, with lengths, with token ids, and with all in a callable per request."""
 
     def begin(self, size: int) -> None:
-        self.hosts = self.add, self.weigh, self.calls = [V1Host(cls, size) for cls in (Add, Weigh, Calls)]
+        self.hosts = [V1Host(cls, size) for cls in (Add, AddInPlace, Measures, Weigh, Calls)]
 
     def follow(self, update: BatchUpdate) -> None:
         with torch.inference_mode():
@@ -43,20 +46,22 @@ class Batches(V1Traffic):
     @invariant()
     def each_row_is_edited_for_its_request(self) -> None:
         logits = logits_of(len(self.batch))
-        for row, result in enumerate(self.add.apply(logits.clone())):
-            assert torch.equal(result, logits[row] + self.argument(row, "add"))
-        edited = self.weigh.apply(logits.clone()), self.calls.apply(logits.clone())
-        for row, results in enumerate(zip(*edited, strict=True)):
-            request = self.batch.requests[row]
-            waits = PLACEHOLDER in request.output_token_ids
-            expected = weighed(logits[row], request.prompt_token_ids or [], request.output_token_ids)
-            add = self.argument(row, "add")
-            assert torch.equal(results[0], expected if self.argument(row, "weigh") and not waits else logits[row])
-            assert torch.equal(results[1], expected + add if add and not waits else logits[row])
+        edited = [host.apply(logits.clone()) for host in self.hosts]
+        for row, request in enumerate(self.batch.requests):
+            prompt, output = request.prompt_token_ids or [], request.output_token_ids
+            add, weighs, waits = self.argument(row, "add"), self.argument(row, "weigh"), PLACEHOLDER in output
+            expected = weighed(logits[row], prompt, output)
+            lengths = torch.tensor([len(prompt), len(prompt) + len(output), len(output)])
+            wanted = [
+                *[logits[row] + add] * 2,
+                torch.cat((lengths, logits[row, 3:])) if weighs else logits[row],
+                expected if weighs and not waits else logits[row],
+                expected + add if add and not waits else logits[row],
+            ]
+            assert all(torch.equal(results[row], each) for results, each in zip(edited, wanted, strict=True))
 
     def argument(self, row: int, name: str) -> float:
-        request: Request = self.batch.requests[row]
-        return float((request.params.extra_args or {}).get(name, 0.0))
+        return float((self.batch.requests[row].params.extra_args or {}).get(name, 0.0))
 
 
 class TestBatches(Batches.TestCase):

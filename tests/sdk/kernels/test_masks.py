@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from lpkit import kernels, rng
+from lpkit import kernels
 
 INF = math.inf
 EXTREMES = [0.0, -0.0, 1e-45, -1e-45, 3.4e38, -3.4e38, INF, -INF, 1.0, -1.0]
@@ -51,25 +51,6 @@ def test_mask_far_below_top_measures_from_each_rows_highest(size: int) -> None:
     distance = torch.tensor([[0.0], [2.5], [1000.0], [INF], [1.0]])
     expected = logits.masked_fill(logits < logits.amax(1, keepdim=True) - distance, -INF)
     assert same_bits(kernels.mask_far_below_top_(logits, distance), expected)
-
-
-def test_a_distance_between_probabilities_is_as_many_times_larger_between_logits_as_the_temperature(size: int) -> None:
-    logits = logits_with_extremes(3, size).nan_to_num(posinf=4.0).clamp(max=4.0)
-    distance, temperature = torch.tensor([[2.0], [0.5], [INF]]), torch.tensor([[0.5], [3.0], [1e-3]])
-    expected = logits.masked_fill(logits < logits.amax(1, keepdim=True) - temperature * distance, -INF)
-    assert same_bits(kernels.mask_far_below_top_(logits, distance, temperature), expected)
-
-
-def test_deviations_are_those_of_what_is_not_masked_and_are_measured_from_the_highest(size: int) -> None:
-    logits = torch.randn(6, size, generator=torch.Generator().manual_seed(1)) * 3 + 50
-    logits[:, :4] = -INF
-    logits[5] = -INF
-    deviations = torch.tensor([[0.0], [1.5], [2.0], [3.5], [INF], [1.0]]).double()
-    exact = logits[:, 4:].double().std(1, keepdim=True, correction=0)
-    expected = logits.masked_fill(logits < logits.amax(1, keepdim=True) - deviations * exact, -INF)
-    assert (expected == -INF).sum(1).unique().numel() == 6
-    result = kernels.mask_deviations_below_top_(logits, deviations)
-    assert result is logits and same_bits(result, expected)
 
 
 def test_of_the_likely_tokens_the_least_likely_stays_and_what_ties_with_it(size: int) -> None:
@@ -228,26 +209,16 @@ def test_a_masked_row_and_a_limit_of_nan_leave_rows_unchanged() -> None:
     assert torch.equal(kernels.mask_unlikely_(masked.clone(), one, one, one, one), masked)
 
 
+def test_a_temperature_that_follows_the_entropy_leaves_a_masked_row_and_a_row_with_one_token() -> None:
+    logits = torch.full((2, 3), -INF)
+    logits[1, 2] = 4.0
+    per_row = [torch.full((2, 1), value) for value in (0.8, 0.5, 2.0, 1.5, 0.3, 2.0)]
+    assert kernels.dynamic_temperature_(logits.clone(), *per_row).tolist() == [[-INF] * 3, [-INF, -INF, 0.0]]
+
+
 def test_without_cuda_there_are_no_fused_kernels() -> None:
     assert kernels.prepare(torch.device("cpu")) is None
     assert kernels.prepare(torch.device("meta")) is None
-
-
-def test_the_entropy_is_that_of_float64_at_each_temperature(size: int) -> None:
-    logits = torch.randn(6, size, generator=torch.Generator().manual_seed(1)) * 3 + 50
-    logits[:, 3] = -INF
-    logits[5, 1:] = -INF  # one token is left
-    temperature = torch.linspace(0.2, 2.0, 6).unsqueeze(1)
-    shares = (logits.double() / temperature).softmax(1)
-    entropy = torch.special.entr(shares).sum(1, keepdim=True).float()
-    before = logits.clone()
-    total, found = kernels.log_sum_exp_and_entropy(logits, temperature)
-    assert same_bits(logits, before)
-    exact = torch.logsumexp(logits.double() / temperature, 1, keepdim=True).float()
-    torch.testing.assert_close(total, exact, rtol=1e-6, atol=1e-6)
-    torch.testing.assert_close(found, entropy, rtol=1e-5, atol=1e-6)
-    assert kernels.log_sum_exp_and_entropy(logits[:0], temperature[:0])[1].shape == (0, 1)
-    assert kernels.log_sum_exp_and_entropy(torch.full((1, 3), -INF), torch.ones(1, 1))[1].isnan().all()
 
 
 def test_the_entropy_has_a_gradient_that_masked_tokens_do_not_spoil() -> None:
@@ -261,21 +232,6 @@ def test_the_entropy_has_a_gradient_that_masked_tokens_do_not_spoil() -> None:
     torch.special.entr((other / 0.5).softmax(1)).sum().backward()
     torch.testing.assert_close(leaf.grad[0, [0, 1, 3]].double(), other.grad[0], rtol=1e-5, atol=1e-6)
     assert leaf.grad[0, 2] == 0
-
-
-def test_the_hash_selects_the_share_that_was_asked_for_and_the_rest_keeps_every_bit(size: int) -> None:
-    logits = logits_with_extremes(7, size)
-    seeds = torch.arange(7, dtype=torch.int32).unsqueeze(1) * 77
-    share = torch.tensor([[0.0], [1e-9], [0.25], [0.5], [0.75], [0.9], [1 - 1e-9]], dtype=torch.float64)
-    limit = (share * 2**32 - 2**31).clamp(max=2**31 - 1).to(torch.int32)
-    bias = torch.full((7, 1), 2.0)
-    ids = torch.arange(size, dtype=torch.int32)
-    chosen = rng.mix32_(seeds ^ ids) < limit
-    expected = torch.where(chosen, logits + bias, logits)
-    result = kernels.add_where_hashed_(logits, seeds, limit, bias)
-    assert result is logits
-    assert torch.equal(result, expected)
-    assert ((chosen.double().mean(1, keepdim=True) - share).abs() < 0.1).all()
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])

@@ -154,37 +154,6 @@ def test_processors_run_under_inference_mode_and_are_built_outside_it(
     assert seen == [False, True, True]
 
 
-def test_v1_preempted_and_unscheduled_requests_leave_and_come_back_with_their_outputs(
-    v1_recorder: Any, make_request: Callable[..., Request]
-) -> None:
-    recorder = v1_recorder()
-    engine = V1Engine([recorder], device="cpu")
-    for name in "ab":
-        engine.add(make_request(name))
-    engine.step()
-    held = engine.requests["a"].output_token_ids
-    assert list(engine.step({"b": 1}).update.removed) == []  # type: ignore[union-attr]
-    back = engine.step().update
-    assert back is not None and back.added[0][0] == 1 and back.added[0][3] is held and len(held) == 2
-    engine.preempt("a")
-    engine.resume("a", new_list=True)
-    again = engine.step().update
-    assert again is not None and again.added[0][0] == 1
-    assert again.added[0][3] is engine.requests["a"].output_token_ids is not held
-    assert engine.requests["a"].output_token_ids[:2] == held
-
-
-def test_v1_an_idle_step_updates_without_applying(v1_recorder: Any, make_request: Callable[..., Request]) -> None:
-    recorder = v1_recorder()
-    engine = V1Engine([recorder], device="cpu")
-    engine.add(make_request("a"))
-    result = engine.step(idle=True)
-    assert result.rows == () and result.raw is None and result.update is not None
-    assert [what for _, what, _ in recorder.calls] == ["update"]
-    assert engine.step({}).update.batch_size == 0  # type: ignore[union-attr]
-    assert [what for _, what, _ in recorder.calls] == ["update", "update"]
-
-
 @BOTH
 def test_an_aborted_id_may_come_back_in_the_same_step(runner: str, make_request: Callable[..., Request]) -> None:
     engine = ENGINES[runner](device="cpu")

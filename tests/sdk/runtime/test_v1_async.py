@@ -84,20 +84,6 @@ def test_penalties_see_true_ids_without_any_custom_processor(make_request: Calla
     assert results[0] == results[1]
 
 
-def test_a_resumed_request_comes_with_a_new_list_of_true_tokens(
-    reader: Reader, make_request: Callable[..., Request]
-) -> None:
-    engine = V1AsyncEngine([reader], explicit=False, device="cpu")
-    request = make_request("r")
-    outputs = run(engine, request, 3)
-    engine.preempt("r")
-    engine.step()
-    engine.resume("r")
-    engine.step()
-    assert reader.at_apply[-1] == outputs[:3]
-    assert reader.lists[-1] is not reader.lists[-2] and reader.lists[-2] == [-1] * 3
-
-
 def test_a_stopped_request_runs_one_step_more_and_its_token_is_thrown_away(
     make_request: Callable[..., Request],
 ) -> None:

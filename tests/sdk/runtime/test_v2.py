@@ -1,4 +1,4 @@
-"""V2's buffers, context and calls; ``tests/engine`` compares its slots, its gate and its stages with vLLM's."""
+"""V2's buffers, context and calls; test_regenerate.py and ``tests/engine`` compare its steps with vLLM's."""
 
 from __future__ import annotations
 
@@ -63,23 +63,6 @@ def engine(recorder: Any, *recorders: Any, **options: Any) -> tuple[V2Engine, li
     return V2Engine(made, device="cpu", vocab_size=128, **options), calls
 
 
-def kinds(calls: list[Any]) -> list[str]:
-    return [call[1] for call in calls]
-
-
-def test_requests_are_announced_before_the_flush_and_writes_are_staged_every_step(
-    v2_recorder: Any, make_request: Callable[..., Request]
-) -> None:
-    host, calls = engine(v2_recorder)
-    request = make_request("r", extra_args={"x": 1})
-    host.add(request)
-    for _ in range(2):
-        host.step()
-    host.step(idle=True)
-    assert kinds(calls) == ["add", "staged", "apply", "staged", "apply", "staged"]
-    assert calls[0][2:] == (7, request.params)
-
-
 def test_processing_works_on_a_private_copy(v2_recorder: Any, make_request: Callable[..., Request]) -> None:
     host, _ = engine(None, lambda config, states: v2_recorder(edit=lambda x: x.fill_(1.0)))
     host.add(make_request("r", extra_args={"x": 1}))
@@ -101,47 +84,3 @@ def test_custom_processors_run_in_list_order_for_greedy_requests_too(
     assert host.step().tokens == {"r": [77]}
     assert [call[0] for call in calls if call[1] == "apply"] == ["a", "b"]
     assert calls[-1][2].abs().sum() == 0
-
-
-def test_decodes_come_before_prefills_and_those_by_size(v2_recorder: Any, make_request: Callable[..., Request]) -> None:
-    host, calls = engine(v2_recorder)
-    for name, prompt in (("decode1", 3), ("decode2", 4)):
-        host.add(make_request(name, prompt=prompt, extra_args={"x": 1}))
-    host.step()
-    for name, prompt in (("long", 9), ("short", 2), ("chunk", 12), ("single", 1)):
-        host.add(make_request(name, prompt=prompt))
-    result = host.step(partial={"chunk": 5})
-    assert [row.request_id for row in result.rows] == ["decode1", "decode2", "single", "short", "chunk", "long"]
-    assert [row.discarded for row in result.rows] == [False, False, False, False, True, False]
-    assert "chunk" not in result.tokens
-    ctx = calls[-1][3]
-    assert ctx.pos.tolist() == [3, 4, 0, 1, 4, 8] and ctx.seq_lens_upper_bound_np.tolist() == [4, 5, 1, 2, 5, 9]
-    assert ctx.idx_mapping_np.tolist() == [7, 6, 2, 4, 3, 5]
-    assert ctx.input_ids.tolist()[0] == host.requests["decode1"].output_token_ids[0]
-    # A partial row is told apart by its position, not by total_len.
-    states = host.slots.state
-    assert states.total_len.gpu[3] == 12 == states.prefill_len.gpu[3]
-
-
-def test_slots_are_freed_in_the_order_of_request_ids(v2_recorder: Any, make_request: Callable[..., Request]) -> None:
-    host, _ = engine(v2_recorder, max_num_seqs=3)
-    for name in "abc":
-        host.add(make_request(name))
-    host.step()
-    for name in "cab":
-        host.finish(name)
-    for name in "xyz":
-        host.add(make_request(name))
-    result = host.step()
-    assert result.freed == ("a", "b", "c") and result.added == (("x", 0), ("y", 1), ("z", 2))
-
-
-def test_a_request_that_sits_a_step_out_keeps_its_slot(v2_recorder: Any, make_request: Callable[..., Request]) -> None:
-    host, calls = engine(v2_recorder)
-    for name in "ab":
-        host.add(make_request(name))
-    host.step()
-    result = host.step({"b": 1})
-    assert [row.request_id for row in result.rows] == ["b"] and "a" in host.slots
-    host.step()
-    assert kinds(calls).count("add") == 2
