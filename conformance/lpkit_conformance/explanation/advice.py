@@ -30,7 +30,6 @@ SIGNS: Final[Groups] = {
     "padding": WIDTHS,
     "histories": WIDTHS,
     "filled": {"filled": r"(?<![\"\w])(pad_sequence|zip_longest)\("},
-    "size": {"size-max": r"\bmax_num"},
     "first-slots": {"first-slots": r"\.all\[: *[\w.(]"},
     "LP105": {"popped": r"\.pop(item)?\(|\bdel\b"},
     "LP303": {

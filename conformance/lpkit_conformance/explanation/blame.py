@@ -106,7 +106,7 @@ def _proof(case: Reproduction, passes: Callable[[Reproduction], bool]) -> _Proof
         fills = "" if sign or cause not in ("padding", "histories") else advice.signed("filled", case.line)
         if fills:
             return _Proof(experiment, fills, set_by(fills), "filled", culprit, None)
-        if apart and not sign and cause != "size":
+        if apart and not sign:
             apart = next(iter(apart.padded), apart)
     return _Proof(experiment, line, state, sign, culprit, apart)
 

@@ -1,13 +1,12 @@
-"""Edits that miss their row: a call that ends before it comes to the row, and an edit that lands in another row."""
+"""Edits that miss their row, and land in another one; conditions and lines that one row decides for all."""
 
 from __future__ import annotations
 
 import ast
 import contextlib
 import re
-from collections.abc import Iterator, Sequence
-from types import FrameType
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 
@@ -16,9 +15,8 @@ from lpkit_conformance.expectation.solo import solo_runs
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.explanation.changes import MakeHost
 from lpkit_conformance.explanation.row_values import CLOSE
-from lpkit_conformance.explanation.writes import author_calling
 from lpkit_conformance.hosts import Observation
-from lpkit_conformance.instruments.author_lines import following, parsed, syntax_of
+from lpkit_conformance.instruments.author_lines import parsed, syntax_of
 from lpkit_conformance.programs.generate import Op
 from lpkit_conformance.subject.subject import Subject
 
@@ -33,52 +31,6 @@ class Displaced(NamedTuple):
 
     request: str
     row: int
-
-
-def ending_line(subject: Subject, ops: Sequence[Op], max_num_seqs: int, mismatch: Mismatch, make_host: MakeHost) -> str:
-    """Return ``file:line`` that ended the failing call of ``apply`` for all rows; empty if it ran to its end."""
-    ends = [""]
-
-    def note(frame: FrameType, event: str, _: Any) -> None:
-        if event == "return" and author_calling(frame) is None:
-            ends.append(_ending(frame))
-
-    @contextlib.contextmanager
-    def watch(method: str, args: tuple[Any, ...]) -> Iterator[None]:
-        with following(note) if method == "apply" and host.step == mismatch.step else contextlib.nullcontext():
-            yield
-
-    with subject.as_imported():
-        host = make_host(subject, max_num_seqs)
-        with host.driver.watched(watch):
-            for seen in host.run(ops):
-                if seen.shows(mismatch.step, mismatch.request):
-                    break
-    return ends[-1]
-
-
-def _ending(frame: FrameType) -> str:
-    """Return the line of a ``return`` in a loop, or of a condition over all rows around one."""
-    file, number = frame.f_code.co_filename, frame.f_lineno
-    nodes = list(ast.walk(syntax_of(file)))
-    if not any(isinstance(node, ast.Return) and node.lineno == number for node in nodes):
-        return ""
-    around = [
-        node
-        for node in nodes
-        if frame.f_code.co_firstlineno <= getattr(node, "lineno", 0) < number <= getattr(node, "end_lineno", 0)
-    ]
-    tests = [node for node in around if isinstance(node, ast.If)]
-    if any(isinstance(node, ast.For) for node in around):
-        return f"{file}:{number}"
-    if not tests:
-        return ""
-    names = {part.id for part in ast.walk(tests[-1].test) if isinstance(part, ast.Name)}
-    lines = range(frame.f_code.co_firstlineno, number)
-    made = (node for node in nodes if isinstance(node, ast.Assign) and node.lineno in lines)
-    read = [node.value for node in made if ast.unparse(node.targets[0]) in names]
-    asks = any(OF_ALL.search(ast.unparse(part)) for part in [tests[-1].test, *read])
-    return f"{file}:{tests[-1].lineno}" if asks else ""
 
 
 def deciding_line(place: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -9,16 +11,18 @@ from types import FunctionType
 from typing import Any
 
 from lpkit_conformance.expectation.compare import Mismatch
+from lpkit_conformance.explanation.advice import text_at
 from lpkit_conformance.explanation.changes import MakeHost, noting_reads
 from lpkit_conformance.explanation.findings import Style, number_read, style_of
 from lpkit_conformance.explanation.following import history_of
 from lpkit_conformance.explanation.hazards import CHANGES, Hazard, hazards
-from lpkit_conformance.explanation.missed_rows import Displaced, displaced, ending_line
+from lpkit_conformance.explanation.missed_rows import Displaced, displaced
 from lpkit_conformance.explanation.row_values import Apart
 from lpkit_conformance.explanation.scenes import Culprit
 from lpkit_conformance.explanation.state import attributes
 from lpkit_conformance.explanation.writes import Line, key_at
 from lpkit_conformance.hosts import Host
+from lpkit_conformance.instruments.author_lines import syntax_of
 from lpkit_conformance.programs.generate import Arrive, Op, Program
 from lpkit_conformance.results import Finding
 from lpkit_conformance.subject.subject import Subject
@@ -133,9 +137,24 @@ class Reproduction:
 
     @cached_property
     def ended(self) -> str:
-        """``file:line`` that ended the call for all rows before it came to this row; empty if none did."""
+        """``file:line`` that ended the call for all rows before it came to this row; empty if none did.
+
+        That is a return in a loop, or the condition around one if it has another result than alone.
+        """
+        file, _, number = self.line.rpartition(":")
         several = sum(isinstance(op, Arrive) for op in self.ops) > 1
-        return ending_line(*self.at) if several and self.mismatch.kind == "lost" and self._by_rows else ""
+        lost = several and self.mismatch.kind == "lost" and self._by_rows
+        if not lost or not re.match(r"\s*return\b", text_at(self.line)):
+            return ""
+        around = [
+            node
+            for node in ast.walk(syntax_of(file))
+            if isinstance(node, ast.For | ast.If) and node.lineno < int(number) <= (node.end_lineno or 0)
+        ]
+        if any(isinstance(node, ast.For) for node in around):
+            return self.line
+        ways = [f"{file}:{node.lineno}" for node in around]
+        return self.apart.line if self.apart and self.apart.kind == "way" and self.apart.line in ways else ""
 
     @cached_property
     def displaced(self) -> Displaced | None:

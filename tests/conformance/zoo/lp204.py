@@ -49,7 +49,7 @@ class Counted:
 @defect(
     "LP204",
     "an object of its own keeps two tables, and one of them moves",
-    cause="`self.counted.outputs[0]` is",
+    cause="r0's `self.counted.outputs[0]`",
     also=("LP205", "LP213"),
 )
 class MovesOneOfTwo(ByHand):

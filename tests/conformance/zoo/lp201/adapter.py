@@ -179,7 +179,7 @@ def lowered_ids(size: int, first: int, device: torch.device) -> torch.Tensor:
 
 
 @defect(
-    "LP201", "a cached mask is changed in place", advice="returned", line="mask[output_ids] = True", also=("LP108",)
+    "LP201", "a cached mask is changed in place", advice="key-changed", line="mask[output_ids] = True", also=("LP108",)
 )
 class ChangesTheCachedMask(Simple):
     def make(self, amount: float, params: Any) -> Callable[..., torch.Tensor]:

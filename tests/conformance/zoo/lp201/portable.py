@@ -85,7 +85,7 @@ class CurvesBySign(Dense):
         return True
 
 
-@defect("LP201", "numbers its draws by the row and the size of the engine", advice="size-max", line="self.max_num_reqs")
+@defect("LP201", "numbers its draws by the row and the size of the engine", advice="size", line="self.max_num_reqs")
 class DrawsByRow(Dense):
     history = "length"
 

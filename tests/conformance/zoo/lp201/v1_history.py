@@ -308,7 +308,7 @@ class ClosesWithTheFirst(ClosesAtTheEnd):
         return self.rows[min(self.rows)][0]
 
 
-@defect("LP201", "reads a loop's variable late", line="def raised", state="bias", cause="`bias` is", also=("LP109",))
+@defect("LP201", "reads a loop's variable late", line="def raised", state="bias", cause="r4's `bias`", also=("LP109",))
 class BindsLate(V1Base):
     CASE = {"extra_args": {"bias": 1.5}}
 
