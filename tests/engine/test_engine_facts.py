@@ -42,6 +42,17 @@ def _named(events: list[Any], kind: str) -> list[Any]:
 # Both runners
 
 
+@pytest.mark.needs_release("0.32")
+def test_true_in_vllm_xargs_arrives_as_1() -> None:
+    """LP106 relies on it: the field holds texts, numbers and lists of them."""
+    from vllm.entrypoints.openai.chat_completion.protocol import ChatCompletionRequest
+
+    asked = ChatCompletionRequest(
+        messages=[{"role": "user", "content": "x"}], vllm_xargs={"on": True, "all": [True, 2]}
+    )
+    assert repr(asked.vllm_xargs) == "{'on': 1, 'all': [1, 2]}"
+
+
 @pytest.mark.needs_release("0.31")
 def test_each_engine_runs_the_runner_it_was_asked_for(
     v1: EngineProcess, v2: EngineProcess, release: Release | None

@@ -320,7 +320,8 @@ class LP105(Check):
 class LP106(Check):
     """The case is accepted, and has the same effect after a round trip through JSON.
 
-    ``vllm_xargs`` pass through JSON and msgpack: ``True`` may arrive as 1, a tuple as a list.
+    vLLM's server knows texts, numbers and lists of them in ``vllm_xargs``: it passes ``True`` on as 1, and a tuple
+    arrives as a list.
 
     Why: arguments that work offline, but are refused or have no effect online, are found by users, not by tests.
 
@@ -335,7 +336,7 @@ class LP106(Check):
         spoken = copy.deepcopy(plain)
         if spoken.get("extra_args"):
             spoken["extra_args"] = _as_msgpack(spoken["extra_args"])
-        ways = (("as written", plain, "refused"), ("after JSON and msgpack", spoken, "strict"))
+        ways = (("as written", plain, "refused"), ("as vLLM's server passes it on", spoken, "strict"))
         for how, fields, key in ways:
             params = make_params(copy.deepcopy(fields))
             error = subject.plugin.refusal(params)

@@ -75,9 +75,10 @@ class Meter:
 @defect(
     "LP201",
     "the callables of all requests note their tokens in one dict of their class",
-    line="self.seen.update(",
+    line="seen: ",
     state="Meter.seen",
-    cause="carries something from one request to another",
+    cause="it stands in the body of the class",
+    fix="make `Meter.seen` in `__init__`",
     also=("LP108",),
 )
 class NotesInTheClass(Simple):

@@ -27,7 +27,7 @@ class LastStaged(Boost):
             self.staged = None
 
 
-@defect("LP201", "sends one of the values that come in a step", advice="one-newcomer")
+@defect("LP201", "sends one of the values that come in a step", fix="write `self.new`", line="self.new[:1]")
 class SendsOne(Boost):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
