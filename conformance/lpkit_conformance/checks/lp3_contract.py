@@ -318,11 +318,12 @@ class LP307(ContractCheck):
                 key = "set" if bool((again(logits.flip(1))[row] == -math.inf).all()) else "threshold"
                 with edits.NoteEdits(rows, row) as notes:
                     again(rows)  # the last that it gets shows the line
+                finding = Finding(summary, {"row": str(row)}, "a finite logit", "all -inf")
+                if notes.spoilt:
+                    raise Failed(spoilt.compared(finding, notes))
                 cause, fix = advice.cause(key, self.code), advice.fix(key, self.code)
                 name, evidence = spoilt.emptied(notes, rows.shape[1])
-                cause = f"{evidence}: {cause}" if name else cause
-                where = {"row": str(row)}
-                raise Failed(Finding(summary, where, "a finite logit", "all -inf", cause=cause, fix=fix, state=name))
+                raise Failed(replace(finding, cause=f"{evidence}: {cause}" if name else cause, fix=fix, state=name))
         kept = again(logits.clone()) > -math.inf
         for masked in masks(subject, logits):
             left = (kept & ~masked).any(1, keepdim=True)

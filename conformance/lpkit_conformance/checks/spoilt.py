@@ -36,13 +36,29 @@ def with_nan(finding: Finding, notes: NoteEdits, masked: bool) -> Finding:
     if not masked or len(reduced) != 1:
         return replace(finding, cause=cause, state=name)
     (name,) = reduced
-    before = {nth: linecache.getline(file, nth) for nth in range(_first_line(file, number), number)}
-    made = [nth for nth, text in before.items() if text.lstrip().startswith(f"{name} = ")]
-    finding = replace(finding, location=f"{file}:{made[-1]}") if made else finding
-    calls = [call for call in REDUCTION.findall("".join(before.values())) if operand and call.startswith(f"{operand}.")]
+    finding = replace(finding, location=_making(notes, name) or finding.location)
+    before = "".join(linecache.getline(file, nth) for nth in range(_first_line(file, number), number))
+    calls = [call for call in REDUCTION.findall(before) if operand and call.startswith(f"{operand}.")]
     names = "` and `".join(dict.fromkeys([*calls, name]))
     reason, fix = (text("reduced", "LP306").format(name=names) for text in (advice.cause, advice.fix))
     return replace(finding, cause="; ".join(filter(None, (cause, reason))), fix=fix, state=name)
+
+
+def compared(finding: Finding, notes: NoteEdits) -> Finding:
+    """Return the finding for a row that has no token because of NaN, at the line that makes what NaN comes of."""
+    finding = with_nan(finding, notes, masked=False)
+    cause = "; ".join(filter(None, (finding.cause, advice.cause("compared", "LP307"))))
+    line = _making(notes, finding.state) or notes.spoilt
+    return replace(finding, cause=cause, fix=advice.fix("compared", "LP307"), location=line)
+
+
+def _making(notes: NoteEdits, name: str) -> str:
+    """Return ``file:line`` that sets a variable, above the line that made NaN, in its function; empty without one."""
+    file, _, line = notes.spoilt.rpartition(":")
+    number = int(line or 0)
+    before = {nth: linecache.getline(file, nth) for nth in range(_first_line(file, number), number)}
+    made = [nth for nth, text in before.items() if name and text.lstrip().startswith(f"{name} = ")]
+    return f"{file}:{made[-1]}" if made else ""
 
 
 def _first_line(file: str, number: int) -> int:

@@ -171,6 +171,7 @@ def _worded(finding: Finding, case: Reproduction) -> Finding:
     key = key_at(finding.location, finding.state) if case.keyed else ""
     words = {
         "name": finding.state or (case.apart.name if case.apart else ""),
+        "table": finding.state.partition("[")[0],
         "request": case.request,
         "call": case.apart.mixes if case.apart else "",
         "what": "` and `".join(case.unequal),

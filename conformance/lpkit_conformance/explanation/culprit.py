@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from lpkit.runtime import Request
 
 from lpkit_conformance.activity.stand import Standing
 from lpkit_conformance.expectation.compare import Mismatch
@@ -84,7 +85,8 @@ def kept_state(
 
 
 def find_raising(subject: Subject, ops: Sequence[Op], max_num_seqs: int, make_host: MakeHost) -> Culprit | None:
-    """Return the state for which ``apply`` raises in the last step, and a new instance with the same requests does not.
+    """Return the state for which ``apply`` raises in the last step, and a new instance with the same requests does not,
+    or else an instance that serves one of them alone.
 
     None if no state alone is at fault, or the instance cannot be made again.
     """
@@ -96,7 +98,19 @@ def find_raising(subject: Subject, ops: Sequence[Op], max_num_seqs: int, make_ho
     if host is None:
         return None
     anyone = Mismatch(host.step, 0, "", 0, 0, 0.0, 0.0, {}, "")
-    return Scene(subject, ops, max_num_seqs, anyone, make_host, as_added, lambda *_: None, how="raised").search()
+    added = Scene(subject, ops, max_num_seqs, anyone, make_host, as_added, lambda *_: None, how="raised")
+    arrived = [op for op in ops if isinstance(op, Arrive)]
+    served = host.pool.requests
+    scenes = [added]
+    for name in [op.request for op in arrived if op.variant is not None and op.request in served and arrived[1:]]:
+        lone = replace(anyone, request=name, position=served[name].request.total_len)
+        instance = functools.partial(_serving_alone, lone)
+        scenes.append(replace(added, own_instance=instance, how="alone"))
+    return next(filter(None, (scene.search() for scene in scenes)), None)
+
+
+def _serving_alone(lone: Mismatch, scene: Scene, host: Host, occupant: Request | None) -> Any:
+    return from_its_arrival(replace(scene, mismatch=lone), host, occupant)
 
 
 def advancing(cls: Any, standing: Standing) -> tuple[str, str, str]:

@@ -218,7 +218,9 @@ def _objects(value: Any) -> Iterator[tuple[int, Any]]:
 
 
 def _shared_entries(value: Any) -> Iterator[frozenset[Any]]:
-    """Yield the keys of entries that are one object, which can change."""
+    """Yield the keys of entries that are one object, which can change, or one memory."""
+    if isinstance(value, torch.Tensor) and value.ndim > 1 and len(value) > 1 and not value.stride(0):
+        return iter([frozenset(range(len(value)))])
     keys: dict[int, list[Any]] = {}
     for key, part in _entries(value):
         if isinstance(part, list | dict | set | torch.Tensor) or is_authors_object(part):

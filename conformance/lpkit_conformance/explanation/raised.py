@@ -223,4 +223,6 @@ def _plain(node: ast.Name | ast.Attribute, frame: FrameType) -> str:
         owner = frame.f_locals.get(node.value.id) if isinstance(node.value, ast.Name) else None
         fields = (*getattr(owner, "__dict__", ()), *getattr(owner, "_fields", ()), *getattr(owner, "__slots__", ()))
         value = getattr(owner, node.attr, ...) if node.attr in fields else ...
-    return reprlib.repr(value) if type(value) in (int, float, str, bool, list, tuple, type(None)) else ""
+    is_plain = type(value) in (int, float, str, bool, list, tuple, type(None))
+    is_plain |= isinstance(value, dict | set) and not value
+    return reprlib.repr(value) if is_plain else ""

@@ -151,6 +151,7 @@ def find_repair(
     proven: bool = False,
     state: str = "",
     missing: Sequence[str] = (),
+    raises: bool = False,
 ) -> Repair | None:
     """Return an edit that mends failing programs: one of the blamed line, or else one that no other line has.
 
@@ -164,6 +165,7 @@ def find_repair(
         proven: True if an experiment blames it: then no other line is edited.
         state: name of the state at fault.
         missing: kinds of statements that it may lack.
+        raises: True if the plugin raises: no statement is left out then, as the line that raises would go.
     """
     ran: dict[str, dict[int, None]] = {}
     falsy: dict[tuple[str, int], set[str]] = {}
@@ -193,7 +195,9 @@ def find_repair(
             line = f"{file}:{edit.line}"
             if edit.kind == "falsy" and edit.old not in falsy[file, edit.line]:
                 continue
-            if line != blamed and (proven or edit.kind in OF_STATEMENTS or (edit.kind == "shifted" and not vague)):
+            if edit.kind in OF_STATEMENTS and (raises or line != blamed):
+                continue
+            if line != blamed and (proven or (edit.kind == "shifted" and not vague)):
                 continue
             if mends(file, edit):
                 repair = Repair(line, edit.old, edit.new, edit.kind)

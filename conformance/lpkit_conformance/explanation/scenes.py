@@ -55,7 +55,7 @@ NEUTRAL = (0, 1)
 """Numbers with which a sum or a product is the other number itself."""
 
 Path = tuple[str, ...]
-How = Literal["", "kept", "raised", "carried", "pinned"]
+How = Literal["", "kept", "raised", "alone", "carried", "pinned"]
 
 Point = Literal["reports", "calls", "edits"]
 """Beginnings of the author's functions: of those that the engine or lpkit calls to report a change of the batch, of all
@@ -76,8 +76,9 @@ class Culprit:
         keyed: True if it is looked up by a key that is not the request's own row or slot, as in a cache.
         of_class: True if it is a container in the body of a class, which all instances share.
         how: key of the cause, if it is not the value that is wrong: an earlier step left it (``kept``), an exception
-            goes with it (``raised``), it goes from one request to another (``carried``), or from one row to the next
-            in ``apply``, where it has to be held at the right value (``pinned``).
+            goes with it (``raised``), but not if a request is alone (``alone``), it goes from one request to another
+            (``carried``), or from one row to the next in ``apply``, where it has to be held at the right value
+            (``pinned``).
         line: ``file:line`` of its definition, its key, the last write, or a branch that did not write; else empty.
         reported: the first line that names it in the last call before ``apply`` that does.
         others: further state that has to be right, too.
@@ -229,7 +230,9 @@ class Scene:
                 break
             path = (*path, *keys)
         if 1 < len(keys) <= MOST_TOGETHER and not any(key.endswith("]") for key in keys):
-            return replace(self.culprit((*path, keys[0])), others=tuple(keys[1:]))
+            culprit = self.culprit((*path, keys[0]))
+            entry = culprit.name[len(keys[0].partition(ENTRY)[0]) :].partition("]")[0] + "]"
+            return replace(culprit, others=tuple(key.replace(ENTRY, entry) for key in keys[1:]))
         if path and not keys and isinstance(self._innermost, FunctionType):  # what it reads of its instance is wrong
             behind = replace(self, tables=[*self.tables, path[0]])._below(())
             if behind is not None:

@@ -209,6 +209,7 @@ def _evidence(subject: Subject, small: Program, trouble: Trouble, make_host: Mak
             where = {**finding.where, "raised in": finding.location.rpartition("/")[2]}
             line = state.line or finding.location
             made = fix("derived").replace("{name}", state.name) if state.table else ""
+            made = fix("single") if state.how == "alone" else made
             finding = replace(finding, where=where, cause=state.cause(""), fix=made, location=line, state=state.name)
     else:
         differs = (trouble.step, trouble.request)
@@ -281,7 +282,9 @@ def _repaired(
         return False
 
     missing = _missing(programs[0], subject.setup.interface, finding.where.get("request", ""))
-    repair = find_repair(run, right, finding.location, finding.vague, proven, finding.state, missing)
+    repair = find_repair(
+        run, right, finding.location, finding.vague, proven, finding.state, missing, raises=bool(finding.exception)
+    )
     if repair is None:
         return finding
     words = {"old": repair.old, "new": repair.new, "name": finding.state.partition("[")[0]}

@@ -243,3 +243,34 @@ class KeysStayText(V1Base):
 class KeysBecomeNumbers(KeysStayText):
     def pairs(self, table: dict[str, float]) -> Iterator[tuple[Any, float]]:
         return ((int(where), by) for where, by in table.items())
+
+
+@defect("LP109", "makes room for a row one too late", line="if row > len(self.table)", fix="row >= len(self.table)")
+class GrowsTooLate(Bias):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.table: list[Any] = [None]
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        self.makes_room(len(self.rows))
+        self.table[len(self.rows)] = params
+        return super().enter(params, prompt, outputs)
+
+    def makes_room(self, row: int) -> None:
+        if row > len(self.table):
+            self.table.extend([None] * len(self.table))
+
+
+@defect(
+    "LP109", "asks for the limit of the request that came last", line="self.limit = ", state="self.limit", cause="alone"
+)
+class LastLimit(Bias):
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        state = super().enter(params, prompt, outputs)
+        self.limit = state and state[1]
+        return state
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (where, _) in self.rows.items():
+            logits[row, where] += 2.0 if self.limit > 0 else -2.0
+        return logits

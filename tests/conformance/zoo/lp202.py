@@ -468,3 +468,20 @@ class KnowsFewIds(Clean):
         for row, (where, bias) in self.rows.items():
             logits[row, where] += bias * self.AMOUNTS[where]
         return logits
+
+
+@defect("LP202", "takes the values of a dict for those of the rows in order", line=".values()", fix="sorted(")
+class InOrderOfArrival(Bias):
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        for row, params, *_ in batch_update.added if batch_update else ():
+            self.rows.pop(row, None)
+            self.rows[row] = self.read(params) or (0, 0.0)
+        super().update_state(
+            batch_update and BatchUpdate(batch_update.batch_size, batch_update.removed, [], batch_update.moved)
+        )
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        if self.rows:
+            amounts = torch.tensor([bias for _, bias in self.rows.values()], device=logits.device)
+            logits[:, 5] += amounts
+        return logits

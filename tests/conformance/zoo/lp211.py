@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
@@ -223,3 +224,29 @@ class Once:
 class ActsOnce(Simple):
     def make(self, amount: float, params: Any) -> Any:
         return Once(amount)
+
+
+class Window:
+    """The last tokens of an output, in an object."""
+
+    def __init__(self, size: int, outputs: list[int]) -> None:
+        self.outputs = outputs
+        self.last = deque(outputs[-size + 1 :], maxlen=size)
+        self.read = len(outputs)
+
+    def tokens(self) -> set[int]:
+        self.last.extend(self.outputs[self.read :])
+        self.read = len(self.outputs)
+        return set(self.last)
+
+
+@defect("LP211", "begins with a window that is one token short", line="outputs[-size", fix="write `-size`")
+class ShortWindow(History):
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        weight = self.read(params)
+        return None if weight is None else (Window(3, outputs), weight)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (window, weight) in self.rows.items():
+            logits[row, sorted(window.tokens())] -= weight
+        return logits

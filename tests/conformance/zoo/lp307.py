@@ -11,7 +11,7 @@ from lpkit import v2
 from zoo.arguments import INF, number
 from zoo.bases import Late, Simple
 from zoo.correct.portable_odd import Eta
-from zoo.correct.v1 import V1Base
+from zoo.correct.v1 import Bias, V1Base
 from zoo.correct.v2 import V2Base
 from zoo.registry import defect
 
@@ -52,6 +52,22 @@ class StrictlyAbove(V1Base):
         for row, sigma in self.rows.items():
             floor = logits[row].max() - sigma * logits[row].std()
             logits[row, logits[row] <= floor] = -INF
+        return logits
+
+
+@defect(
+    "LP307",
+    "a softmax by hand, whose numbers are too large",
+    line="= torch.exp(",
+    cause="no comparison with NaN",
+    also=("LP310",),
+)
+class OwnSoftmax(Bias):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row in self.rows:
+            weights = torch.exp(logits[row])
+            shares = weights / weights.sum()
+            logits[row] = logits[row].masked_fill(~(shares >= shares.max() * 0.1), -INF)
         return logits
 
 

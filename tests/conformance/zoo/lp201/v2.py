@@ -95,3 +95,38 @@ class KeepsOneWrite(Boost):
         write, self.write = self.write, None
         if write is not None:
             self.on_device[write[0]] = write[1]
+
+
+@defect(
+    "LP201",
+    "removes from the list of new slots while it goes through it",
+    line="in self.new:",
+    fix="write `list(self.new)`",
+)
+class RemovesInItsLoop(Boost):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.new: list[int] = []
+
+    def add_request(self, req_idx: int, params: Any) -> bool:
+        self.new.append(req_idx)
+        return super().add_request(req_idx, params)
+
+    def apply_staged_writes(self) -> None:
+        for slot in self.new:
+            self.on_device[slot] = self.values[slot]
+            self.new.remove(slot)
+
+
+@defect("LP201", "all entries of the table are one memory", line=".expand(", fix="memory of its own")
+class OneMemory(Boost):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.table = torch.zeros(1, 2).expand(len(self.values), -1)
+
+    def add_request(self, req_idx: int, params: Any) -> bool:
+        self.table[req_idx, 0] = self.read(params) or 0.0
+        return super().add_request(req_idx, params)
+
+    def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
+        return logits.add_(self.table[ctx.expanded_idx_mapping.long(), :1])
