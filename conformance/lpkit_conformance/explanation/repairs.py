@@ -70,7 +70,10 @@ COPIES = ("copy", "clone", "tolist")
 TESTED = ast.Name | ast.Attribute | ast.Subscript
 
 Missing = Literal["removed", "added", "moved", "exchanged"]
-Kind = Literal["edit", "copied", "ordered", "iterated", "falsy", "shifted", "ended", "always", "without"] | Missing
+Kind = (
+    Literal["edit", "copied", "popped", "ordered", "iterated", "falsy", "shifted", "ended", "always", "without"]
+    | Missing
+)
 
 INSERTED: tuple[tuple[Missing, str], ...] = (
     ("removed", "for index in {given}.removed: self.{name}.pop(index, None)"),
@@ -350,8 +353,8 @@ def _of_expression(node: ast.expr, parent: ast.AST, field: str) -> Iterator[tupl
 
 
 def _of_copies(node: ast.expr, parent: ast.AST, field: str) -> Iterator[tuple[ast.expr, Kind]]:
-    """Yield a copy in place of a value that is kept or changed in a loop over it, a value in place of its copy, and
-    entries in the order of their keys."""
+    """Yield a copy in place of a value that is kept or changed in a loop over it, a value in place of its copy, entries
+    in the order of their keys, and entries that leave where they are read."""
     kept = field in ("value", "args", "elts", "values") and not isinstance(parent, TESTED)
     kept &= getattr(node, "attr", "") not in BUFFERS
     if isinstance(node, TESTED) and isinstance(node.ctx, ast.Load) and kept:
@@ -364,6 +367,11 @@ def _of_copies(node: ast.expr, parent: ast.AST, field: str) -> Iterator[tuple[as
         in_order = ast.Call(ast.Name("sorted", ast.Load()), [entries], [])
         table = ast.Call(ast.Name("dict", ast.Load()), [in_order], [])
         yield ast.Call(ast.Attribute(table, node.func.attr, ast.Load()), [], []), "ordered"
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "get" and node.args:
+        leaves = ast.Attribute(node.func.value, "pop", ast.Load())
+        yield ast.Call(leaves, [*node.args, ast.Constant(None)][:2], []), "popped"
+    if isinstance(node, ast.Subscript) and isinstance(parent, ast.Assign) and field == "value":
+        yield ast.Call(ast.Attribute(node.value, "pop", ast.Load()), [node.slice], []), "popped"
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in COPIES:
         yield node.func.value, "edit"
     if (

@@ -14,7 +14,12 @@ from zoo.correct.v1_history import History
 from zoo.registry import defect
 
 
-@defect("LP204", "a one-way move copies: the source keeps its entry, which shows when the row is used again")
+@defect(
+    "LP204",
+    "a one-way move copies: the source keeps its entry, which shows when the row is used again",
+    line=".get(source)",
+    fix="rows.pop(source",
+)
 class MoveCopies(Clean):
     def move(self, source: int, target: int) -> None:
         self.place(target, self.rows.get(source))
