@@ -21,6 +21,7 @@ from lpkit_conformance.instruments.author_lines import (
     syntax_of,
     value_of,
 )
+from lpkit_conformance.results import Finding
 
 MOST_TRIED = 400
 """Edits that are tried in a file."""
@@ -149,27 +150,25 @@ class Repair:
 def find_repair(
     run: Callable[[], object],
     right: Callable[[Edited], bool],
-    blamed: str,
-    vague: bool = False,
+    finding: Finding,
     proven: bool = False,
-    state: str = "",
     missing: Sequence[str] = (),
-    raises: bool = False,
+    uses: bool = True,
 ) -> Repair | None:
     """Return an edit that mends failing programs: one of the blamed line, or else one that no other line has.
 
-    If there is none, a statement that the bookkeeping of the state at fault lacks.
+    If there is none, a statement that the bookkeeping of the state at fault lacks. Where the plugin raises, no
+    statement is left out, as the line that raises would go.
 
     Args:
         run: plays the failing program; it may raise.
         right: judges the programs with the edited code.
-        blamed: ``file:line``.
-        vague: True if there is no evidence for the blamed line.
-        proven: True if an experiment blames it: then no other line is edited.
-        state: name of the state at fault.
-        missing: kinds of statements that it may lack.
-        raises: True if the plugin raises: no statement is left out then, as the line that raises would go.
+        finding: what is known of the failure.
+        proven: True if an experiment blames its line: then no other line is edited.
+        missing: kinds of statements that the bookkeeping may lack.
+        uses: False if the wrong row is of a request without the plugin: another question would only let it in.
     """
+    blamed, raises = finding.location, bool(finding.exception)
     ran: dict[str, dict[int, None]] = {}
     falsy: dict[tuple[str, int], set[str]] = {}
     modules: dict[str, dict[str, Any]] = {}
@@ -196,11 +195,11 @@ def find_repair(
     for file, tree in trees.items():
         for edit in [*_edits(tree, ran[file])][:MOST_TRIED]:
             line = f"{file}:{edit.line}"
-            if edit.kind == "falsy" and edit.old not in falsy[file, edit.line]:
+            if edit.kind == "falsy" and not (uses and edit.old in falsy[file, edit.line]):
                 continue
             if edit.kind in OF_STATEMENTS and (raises or line != blamed):
                 continue
-            if line != blamed and (proven or (edit.kind == "shifted" and not vague)):
+            if line != blamed and (proven or (edit.kind == "shifted" and not finding.vague)):
                 continue
             if mends(file, edit):
                 repair = Repair(line, edit.old, edit.new, edit.kind)
@@ -209,7 +208,7 @@ def find_repair(
                 elsewhere.setdefault(line, []).append(repair)
     if len(elsewhere) == 1:
         return next(iter(elsewhere.values()))[0]
-    entry = None if proven else re.match(r"self\.([\w.]+)\[", state)
+    entry = None if proven else re.match(r"self\.([\w.]+)\[", finding.state)
     for file, tree in trees.items() if entry else ():
         for edit in _insertions(tree, ran[file], entry[1] if entry else ""):
             if edit.kind in missing and mends(file, edit):

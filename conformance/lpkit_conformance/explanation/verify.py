@@ -282,9 +282,8 @@ def _repaired(
         return False
 
     missing = _missing(programs[0], subject.setup.interface, finding.where.get("request", ""))
-    repair = find_repair(
-        run, right, finding.location, finding.vague, proven, finding.state, missing, raises=bool(finding.exception)
-    )
+    uses = not any(_is_stranger(op, finding) for op in programs[0].ops)
+    repair = find_repair(run, right, finding, proven, missing, uses)
     if repair is None:
         return finding
     words = {"old": repair.old, "new": repair.new, "name": finding.state.partition("[")[0]}
@@ -310,6 +309,10 @@ def _missing(program: Program, interface: str, request: str) -> Sequence[str]:
     ]
     moved = bool(changed) and isinstance(changed[-1], Finish | Preempt | Swap)
     return FORGETS if not moves else MOVES if moved else ()
+
+
+def _is_stranger(op: Op, finding: Finding) -> bool:
+    return isinstance(op, Arrive) and op.variant is None and op.request == finding.where.get("request")
 
 
 def _passes(case: Reproduction) -> bool:

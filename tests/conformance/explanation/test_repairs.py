@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import zoo
 from lpkit_conformance.explanation.repairs import Edited, find_repair
+from lpkit_conformance.results import Finding
 from planted import finding_of
 
 PASS = "the programs of this check pass"
@@ -103,5 +104,5 @@ def test_an_edit_without_an_end_is_given_up(tmp_path: Path, monkeypatch: pytest.
             ends[-1] = True
         return False
 
-    assert find_repair(lambda: go([1]), right, "", vague=True) is None
+    assert find_repair(lambda: go([1]), right, Finding("", vague=True)) is None
     assert False in ends  # of the loop over the list itself

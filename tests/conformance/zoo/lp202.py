@@ -485,3 +485,21 @@ class InOrderOfArrival(Bias):
             amounts = torch.tensor([bias for _, bias in self.rows.values()], device=logits.device)
             logits[:, 5] += amounts
         return logits
+
+
+@defect(
+    "LP202",
+    "returns without clearing the slot of a request that gives none",
+    line="return False",
+    fix="even when you return False",
+)
+class KeepsTheSlot(Boost):
+    def add_request(self, req_idx: int, params: Any) -> bool:
+        amount = self.read(params) or 0
+        if not amount:
+            return False
+        self.values[req_idx] = amount
+        return True
+
+    def apply_staged_writes(self) -> None:
+        self.on_device.copy_(self.values)
