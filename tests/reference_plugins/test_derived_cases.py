@@ -26,4 +26,4 @@ def test_a_case_with_which_it_acts_soon_and_often_is_derived(plugin: Path) -> No
     assert found is not None
     assert not found.case.generated
     assert found.soon >= ENOUGH
-    assert found.early >= 9 or found.early == found.soon  # or it acts at the beginning of a reply only
+    assert found.early >= 9 or found.early <= found.soon + 2  # or at the beginning of a reply, and for a relative later

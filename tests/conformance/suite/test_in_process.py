@@ -25,7 +25,7 @@ from zoo.lp105 import WritesProgress
 from zoo.lp108 import ClassState
 from zoo.lp109 import LooksEveryRowUp
 from zoo.lp201.portable import IndexForSlots
-from zoo.lp202 import StaleOnDecline
+from zoo.lp202 import KeepsTheSlot
 from zoo.lp301 import Promotes
 from zoo.lp303 import AddsUp
 from zoo.lp507 import PopsRemoved
@@ -218,12 +218,12 @@ def test_an_unforeseen_exception_of_the_plugin_is_its_failure_and_one_of_ours_an
 
 
 def test_a_finding_gets_the_fix_of_its_check_and_the_line_at_fault() -> None:
-    finding = compute_check("LP202", StaleOnDecline, case=CASE).finding
+    finding = compute_check("LP202", KeepsTheSlot, case=KeepsTheSlot.CASE).finding
     assert finding is not None
-    # A check with a host in it says its part for this host.
-    assert finding.fix.split(";")[0][:60] == by_code()["LP202"].sections()["fix"].split(";")[0][:60]
+    # Of a check with a host in its fix, the part for this host.
+    assert finding.fix.partition(":")[0] in by_code()["LP202"].sections()["fix"]
     file, _, number = finding.location.rpartition(":")
-    assert "if state:" in Path(file).read_text(encoding="utf-8").splitlines()[int(number) - 1]
+    assert "return False" in Path(file).read_text(encoding="utf-8").splitlines()[int(number) - 1]
 
 
 def test_an_exception_by_the_way_gets_general_advice_and_one_that_is_the_rule_its_fix(
