@@ -103,15 +103,7 @@ class KeepsOneWrite(Boost):
     line="in self.new:",
     fix="write `list(self.new)`",
 )
-class RemovesInItsLoop(Boost):
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.new: list[int] = []
-
-    def add_request(self, req_idx: int, params: Any) -> bool:
-        self.new.append(req_idx)
-        return super().add_request(req_idx, params)
-
+class RemovesInItsLoop(SendsOne):
     def apply_staged_writes(self) -> None:
         for slot in self.new:
             self.on_device[slot] = self.values[slot]
