@@ -56,8 +56,8 @@ ALIKE = (
 UPDATES = ("removed", "added", "moved")
 """Fields of a batch update, which are lists: nobody asks them for None."""
 
-BUFFERS = ("gpu", "np")
-"""Attributes of the engine's buffers: a copy would stay as it was."""
+LIVE = ("gpu", "np", "req_states", "vllm_config")
+"""Names of the engine's buffers and objects: a copy would stay as it was."""
 
 OF_STATEMENTS = ("ended", "always", "without")
 """Kinds of edits that only a blamed line gets: elsewhere they are too often no remedy."""
@@ -355,7 +355,7 @@ def _of_copies(node: ast.expr, parent: ast.AST, field: str) -> Iterator[tuple[as
     """Yield a copy in place of a value that is kept or changed in a loop over it, a value in place of its copy, entries
     in the order of their keys, and entries that leave where they are read."""
     kept = field in ("value", "args", "elts", "values") and not isinstance(parent, TESTED)
-    kept &= getattr(node, "attr", "") not in BUFFERS
+    kept &= getattr(node, "attr", getattr(node, "id", "")) not in LIVE
     if isinstance(node, TESTED) and isinstance(node.ctx, ast.Load) and kept:
         module = ast.Call(ast.Name("__import__", ast.Load()), [ast.Constant("copy")], [])
         yield ast.Call(ast.Attribute(module, "deepcopy", ast.Load()), [node], []), "copied"

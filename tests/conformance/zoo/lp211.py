@@ -241,7 +241,7 @@ class Window:
 
 
 @defect("LP211", "begins with a window that is one token short", line="outputs[-size", fix="write `-size`")
-class ShortWindow(History):
+class BeginsShort(History):
     def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
         weight = self.read(params)
         return None if weight is None else (Window(3, outputs), weight)
