@@ -255,7 +255,7 @@ def neighbours(case: Case, accepts: Callable[[SamplingParams], bool], vocab_size
 def _same_digits(ids: Sequence[int], vocab_size: int) -> list[int]:
     """Return other ids with the same digits in a row: a key made by joining them is the same."""
     digits = "".join(map(str, ids[:2]))
-    for cut in range(len(digits), 0, -1):
+    for cut in range(len(digits), 0, -1) if min(ids) >= 0 else ():
         parts = [part for part in (digits[:cut], digits[cut:]) if part]
         others = [*map(int, parts), *ids[2:]]
         if others != list(ids) and [*map(str, others[: len(parts)])] == parts and max(others) < vocab_size:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from lpkit_conformance.errors import CaseError
-from lpkit_conformance.settings.cases import VARIANTS, Case, WatchedArgs, variants
+from lpkit_conformance.settings.cases import VARIANTS, Case, WatchedArgs, neighbours, variants
 
 VOCAB = 512
 
@@ -126,3 +126,14 @@ def test_markers_of_a_thought_are_part_of_a_case() -> None:
     assert json.loads(case.text) == given
     assert Case.parse(case.text) == case
     assert case.token_ids() == (3, 5, 6, 7)
+
+
+@pytest.mark.parametrize(
+    ("ids", "same"),
+    [([3, 9, 14], [39, 14]), ([9, 14], [91, 4]), ([7, 500], None), ([9, -1], None), ([-2, -3], None), ([0, 0], None)],
+)
+def test_a_neighbour_has_the_same_digits_where_ids_can(ids: list[int], same: list[int] | None) -> None:
+    relatives = neighbours(Case({"extra_args": {"ids": ids}}), lambda params: True, 512)
+    digits = [item.fields["extra_args"]["ids"] for item in relatives]
+    alike = [other for other in digits if "".join(map(str, other)) == "".join(map(str, ids))]
+    assert alike == ([] if same is None else [same])
