@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -42,14 +41,13 @@ def lone_request(subject: Subject, params: SamplingParams, variant: int | None =
 
 
 LIFE: tuple[Op, ...] = (Step(3),)
-RESUMED: tuple[Op, ...] = (*LIFE, Preempt("a"), Resume("a"), Step())
+LATER: tuple[Op, ...] = (Preempt("a"), Resume("a"), Step())
+"""The first steps of :func:`lone_request`, and how it comes back."""
 
 
-def serve(
-    subject: Subject, params: SamplingParams, variant: int | None = 0, life: Sequence[Op] = LIFE
-) -> list[calls.Observation]:
-    """Serve a lone request, ``a``, for a few steps; return its logits."""
-    return list(lone_request(subject, params, variant).run(life))
+def serve(subject: Subject, params: SamplingParams, variant: int | None = 0) -> list[calls.Observation]:
+    """Serve a lone request for a few steps; return its logits."""
+    return list(lone_request(subject, params, variant).run(LIFE))
 
 
 def changing(subject: Subject, params: SamplingParams, variant: int | None) -> str:
@@ -58,7 +56,9 @@ def changing(subject: Subject, params: SamplingParams, variant: int | None) -> s
     Empty if it is unknown.
     """
     host = lone_request(subject, params, variant)
-    wrote = writes.follow(subject.plugin.cls, lambda: host, lambda: params.extra_args, lambda _: [*host.run(RESUMED)])
+    wrote = writes.follow(
+        subject.plugin.cls, lambda: host, lambda: params.extra_args, lambda _: [*host.run((*LIFE, *LATER))]
+    )
     return str(wrote.last or "")
 
 
@@ -282,13 +282,12 @@ class LP105(Check):
                 if variant is None:
                     continue  # LP102 judges that
                 raise Skipped("validate_params refuses the case")
-            serve(subject, params, variant)
-            changed = (repr(params), dict(params.extra_args or {})) != before
-            if not changed and variant is not None:
+            host = lone_request(subject, params, variant)
+            list(host.run(LIFE))
+            if variant is not None:
                 with contextlib.suppress(calls.PluginError):  # LP211 judges that
-                    serve(subject, params, variant, RESUMED)
-                changed = (repr(params), dict(params.extra_args or {})) != before
-            if changed:
+                    list(host.run(LATER))
+            if (repr(params), dict(params.extra_args or {})) != before:
                 raise self._changed({}, before[1], params, changing(subject, admitted, variant))
         for served in odd_arguments.odd_served(subject):
             if served.changed is not None:
