@@ -79,7 +79,7 @@ def blamed(case: Reproduction, passes: Callable[[Reproduction], bool]) -> tuple[
     state = state or proof.state
     finding = replace(finding, location=line or case.line, cause=cause, fix=fix, state=state, vague=vague)
     finding = _neutral(case, finding) if cause == advice.cause("stray") else _worded(finding, case)
-    is_proven = bool(experiment and (proven or experiment.rules) and (proof.line or not experiment.rules))
+    is_proven = bool(experiment and (proof.line if experiment.rules else proven))
     return with_history(finding, *case.at, proven=is_proven), is_proven
 
 

@@ -99,13 +99,13 @@ def find_raising(subject: Subject, ops: Sequence[Op], max_num_seqs: int, make_ho
         return None
     anyone = Mismatch(host.step, 0, "", 0, 0, 0.0, 0.0, {}, "")
     added = Scene(subject, ops, max_num_seqs, anyone, make_host, as_added, lambda *_: None, how="raised")
-    arrived = [op for op in ops if isinstance(op, Arrive)]
-    served = host.pool.requests
     scenes = [added]
-    for name in [op.request for op in arrived if op.variant is not None and op.request in served and arrived[1:]]:
-        lone = replace(anyone, request=name, position=served[name].request.total_len)
-        instance = functools.partial(_serving_alone, lone)
-        scenes.append(replace(added, own_instance=instance, how="alone"))
+    served = host.pool.requests.items()
+    for name, active in served if len(served) > 1 else ():
+        if active.variant is not None:
+            lone = replace(anyone, request=name, position=active.request.total_len)
+            instance = functools.partial(_serving_alone, lone)
+            scenes.append(replace(added, own_instance=instance, how="alone"))
     return next(filter(None, (scene.search() for scene in scenes)), None)
 
 

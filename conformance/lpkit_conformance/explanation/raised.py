@@ -6,7 +6,6 @@ import ast
 import contextlib
 import functools
 import linecache
-import re
 import reprlib
 import sys
 import traceback
@@ -156,11 +155,10 @@ class Raised:
             return f"`{ast.unparse(divisors[0])}` is 0"
         parts = [part for node in divisors for part in ast.walk(node)] or self.nodes
         names = [node for node in parts if isinstance(node, ast.Name | ast.Attribute)]
-        read = {ast.unparse(node): _plain(node, self.frame) for node in names}
+        read = {ast.unparse(node): value for node in names if (value := _plain(node, self.frame))}
         if "NoneType" in self.text and "None" in read.values():
             read = {name: value for name, value in read.items() if value == "None"}
-        named = {name: value for name, value in read.items() if value and _named(value, self.text)}
-        read = named or {name: value for name, value in read.items() if value}
+        read = {name: value for name, value in read.items() if _named(value, self.text)} or read
         return " and ".join([f"`{name}` is {value}" for name, value in read.items()][:MOST_VALUES])
 
     def _divisors(self) -> list[ast.AST]:
@@ -202,10 +200,7 @@ def holds(value: Any, number: int) -> bool:
 def _named(value: str, message: str) -> bool:
     """Return True if a message names the type of a written value, or ends with the value."""
     with contextlib.suppress(ValueError):  # shortened
-        return (
-            message.endswith(f": {value}")
-            or re.search(rf"'{type(ast.literal_eval(value)).__name__}'", message) is not None
-        )
+        return message.endswith(f": {value}") or f"'{type(ast.literal_eval(value)).__name__}'" in message
     return False
 
 

@@ -152,7 +152,7 @@ def find_repair(
     right: Callable[[Edited], bool],
     finding: Finding,
     proven: bool = False,
-    missing: Sequence[str] = (),
+    missing: Sequence[Missing] = (),
     uses: bool = True,
 ) -> Repair | None:
     """Return an edit that mends failing programs: one of the blamed line, or else one that no other line has.
@@ -352,25 +352,13 @@ def _of_expression(node: ast.expr, parent: ast.AST, field: str) -> Iterator[tupl
 
 
 def _of_copies(node: ast.expr, parent: ast.AST, field: str) -> Iterator[tuple[ast.expr, Kind]]:
-    """Yield a copy in place of a value that is kept or changed in a loop over it, a value in place of its copy, entries
-    in the order of their keys, and entries that leave where they are read."""
+    """Yield a copy in place of a value that is kept, a value in place of its copy, and what is done with entries."""
     kept = field in ("value", "args", "elts", "values") and not isinstance(parent, TESTED)
     kept &= getattr(node, "attr", getattr(node, "id", "")) not in LIVE
     if isinstance(node, TESTED) and isinstance(node.ctx, ast.Load) and kept:
         module = ast.Call(ast.Name("__import__", ast.Load()), [ast.Constant("copy")], [])
         yield ast.Call(ast.Attribute(module, "deepcopy", ast.Load()), [node], []), "copied"
-    if isinstance(parent, ast.For) and field == "iter" and isinstance(node, TESTED) and _changes(parent, node):
-        yield ast.Call(ast.Name("list", ast.Load()), [node], []), "iterated"
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("values", "items"):
-        entries = ast.Call(ast.Attribute(node.func.value, "items", ast.Load()), [], [])
-        in_order = ast.Call(ast.Name("sorted", ast.Load()), [entries], [])
-        table = ast.Call(ast.Name("dict", ast.Load()), [in_order], [])
-        yield ast.Call(ast.Attribute(table, node.func.attr, ast.Load()), [], []), "ordered"
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "get" and node.args:
-        leaves = ast.Attribute(node.func.value, "pop", ast.Load())
-        yield ast.Call(leaves, [*node.args, ast.Constant(None)][:2], []), "popped"
-    if isinstance(node, ast.Subscript) and isinstance(parent, ast.Assign) and field == "value":
-        yield ast.Call(ast.Attribute(node.value, "pop", ast.Load()), [node.slice], []), "popped"
+    yield from _of_entries(node, parent, field)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in COPIES:
         yield node.func.value, "edit"
     if (
@@ -381,6 +369,25 @@ def _of_copies(node: ast.expr, parent: ast.AST, field: str) -> Iterator[tuple[as
         yield node.args[0], "edit"
     if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice) and isinstance(node.ctx, ast.Load):
         yield node.value, "edit"
+
+
+def _of_entries(node: ast.expr, parent: ast.AST, field: str) -> Iterator[tuple[ast.expr, Kind]]:
+    """Yield a loop over a copy of what its body changes, entries in the order of their keys, and entries that leave
+    where they are read."""
+    if isinstance(parent, ast.For) and field == "iter" and isinstance(node, TESTED) and _changes(parent, node):
+        yield ast.Call(ast.Name("list", ast.Load()), [node], []), "iterated"
+    if isinstance(node, ast.Subscript) and isinstance(parent, ast.Assign) and field == "value":
+        yield ast.Call(ast.Attribute(node.value, "pop", ast.Load()), [node.slice], []), "popped"
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return
+    table, asked = node.func.value, node.func.attr
+    if asked in ("values", "items"):
+        entries = ast.Call(ast.Attribute(table, "items", ast.Load()), [], [])
+        in_order = ast.Call(ast.Name("sorted", ast.Load()), [entries], [])
+        ordered = ast.Call(ast.Name("dict", ast.Load()), [in_order], [])
+        yield ast.Call(ast.Attribute(ordered, asked, ast.Load()), [], []), "ordered"
+    if asked == "get" and node.args:
+        yield ast.Call(ast.Attribute(table, "pop", ast.Load()), [*node.args, ast.Constant(None)][:2], []), "popped"
 
 
 def _changes(loop: ast.For, node: ast.expr) -> bool:

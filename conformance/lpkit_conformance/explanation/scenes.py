@@ -319,12 +319,15 @@ class Scene:
 
         self._row_right(lambda host: None, around)
         keyed = self.how == "carried" or (name.endswith("]") and ENTRY not in name and not self._is_field(name))
-        declared = self._declared(path)
-        of_class = self.how == "carried" and not writes.keyed and self._is_class_container(path[0])
-        if self.how == "carried" and writes.last and not writes.keyed and not of_class:
+        owner, cached = self._owner_of(path[0])
+        key = path[0].rpartition(".")[2]
+        declared = "" if owner is None or cached else declaration(owner, key)  # of data, not of a cache's calls
+        changes = self.how == "carried" and not writes.keyed
+        of_class = changes and isinstance(owner, type) and isinstance(vars(owner)[key], dict | list | set)
+        if changes and writes.last and not of_class:
             declared = ""  # the line that changes what the class or the module has
         line = str((keyed and writes.keyed) or declared or writes.line or "")
-        keyed = keyed and (writes.keyed is not None or self._owner_of(path[0])[1])
+        keyed = keyed and (writes.keyed is not None or cached)
         unwritten = culprits[-1].unwritten and writes.first is None
         return replace(
             culprits[-1], line=line, reported=writes.reported, keyed=keyed, unwritten=unwritten, of_class=of_class
@@ -338,20 +341,10 @@ class Scene:
         keys += [part for node in nodes if isinstance(node, ast.Dict) for part in node.keys if part]
         return any(isinstance(part, ast.Constant) and repr(part.value) == key for part in keys)
 
-    def _declared(self, path: Path) -> str:
-        """Return ``file:line`` of the data of a class or a module; empty for an instance's, and for a cache's calls."""
-        owner, cached = self._owner_of(path[0])
-        return "" if owner is None or cached else declaration(owner, path[0].rpartition(".")[2])
-
     def _owner_of(self, name: str) -> tuple[type | ModuleType | None, bool]:
         """Return the class or the module that has this, and True if it is a function with a cache."""
         owner, key = State.of(self._blank().processor, self._owners).places.get(name, (None, ""))
         return (owner, isinstance(vars(owner)[key], CACHED)) if isinstance(owner, type | ModuleType) else (None, False)
-
-    def _is_class_container(self, name: str) -> bool:
-        owner, cached = self._owner_of(name)
-        key = name.rpartition(".")[2]
-        return isinstance(owner, type) and not cached and isinstance(vars(owner).get(key), dict | list | set)
 
     def _blank(self) -> Host:
         """Return a new engine without requests."""
@@ -449,9 +442,7 @@ class Scene:
 
     def _own(self, host: Host, path: Sequence[str], occupant: Request | None = None) -> State:
         """Return the parts of an instance with the request's own values; ``occupant``: another request in its place."""
-        if self.point is not None:
-            return self._captured[tuple(path)].copied()
-        if self.how == "pinned" and tuple(path) in self._captured:
+        if self.point is not None or (self.how == "pinned" and tuple(path) in self._captured):
             return self._captured[tuple(path)].copied()
         with self.subject.as_imported():
             instance = self.own_instance(self, host, occupant)  # kept: its finalizers may close what is copied

@@ -20,7 +20,7 @@ from lpkit_conformance.explanation.culprit import find_culprit, find_raising
 from lpkit_conformance.explanation.hazards import SHORT, Hazard, fix_for, fix_for_exception, hazards, without
 from lpkit_conformance.explanation.missed_rows import deciding_line
 from lpkit_conformance.explanation.picture import record_frames
-from lpkit_conformance.explanation.repairs import FORGETS, MOVES, Edited, find_repair
+from lpkit_conformance.explanation.repairs import FORGETS, MOVES, Edited, Missing, find_repair
 from lpkit_conformance.explanation.reproduction import Reproduction
 from lpkit_conformance.explanation.row_values import first_apart
 from lpkit_conformance.explanation.steps import RequestRow, rows_of
@@ -208,8 +208,8 @@ def _evidence(subject: Subject, small: Program, trouble: Trouble, make_host: Mak
         if trouble.method == "apply" and (state := find_raising(subject, small.ops, small.max_num_seqs, make_host)):
             where = {**finding.where, "raised in": finding.location.rpartition("/")[2]}
             line = state.line or finding.location
-            made = fix("derived").replace("{name}", state.name) if state.table else ""
-            made = fix("single") if state.how == "alone" else made
+            table = fix("derived").replace("{name}", state.name) if state.table else ""
+            made = fix("single") if state.how == "alone" else table
             finding = replace(finding, where=where, cause=state.cause(""), fix=made, location=line, state=state.name)
     else:
         differs = (trouble.step, trouble.request)
@@ -301,7 +301,7 @@ def _repaired(
     return replace(finding, cause=causes, fix=edit, location=repair.line, vague=False)
 
 
-def _missing(program: Program, interface: str, request: str) -> Sequence[str]:
+def _missing(program: Program, interface: str, request: str) -> Sequence[Missing]:
     """Return the kinds of statements that may be missing: none if another request than this one has to move."""
     moves = hazards(program.ops, interface, program.max_num_seqs) & {"move", "swap"}
     changed = [

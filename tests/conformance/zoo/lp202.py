@@ -471,14 +471,9 @@ class KnowsFewIds(Clean):
 
 
 @defect("LP202", "takes the values of a dict for those of the rows in order", line=".values()", fix="sorted(")
-class InOrderOfArrival(Bias):
-    def update_state(self, batch_update: BatchUpdate | None) -> None:
-        for row, params, *_ in batch_update.added if batch_update else ():
-            self.rows.pop(row, None)
-            self.rows[row] = self.read(params) or (0, 0.0)
-        super().update_state(
-            batch_update and BatchUpdate(batch_update.batch_size, batch_update.removed, [], batch_update.moved)
-        )
+class InOrderOfArrival(ByHand):
+    def place(self, row: int, state: Any) -> None:
+        super().place(row, state or (0, 0.0))
 
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         if self.rows:
