@@ -53,11 +53,10 @@ def test_rules_whose_class_did_not_change_are_left_out(place: str, found: set[st
     assert quick.codes([file]) == found
 
 
-@pytest.mark.broad
-def test_it_stops_in_time_and_says_what_it_left_out() -> None:
+def run(*arguments: str) -> str:
     folders = [ROOT / "conformance" / "tools", ROOT / "tests" / "conformance"]
     done = subprocess.run(
-        [sys.executable, "-m", "quick", "--seconds", "0", "tests/conformance/zoo/lp309.py"],
+        [sys.executable, "-m", "quick", *arguments],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders))},
         capture_output=True,
@@ -65,5 +64,18 @@ def test_it_stops_in_time_and_says_what_it_left_out() -> None:
         timeout=120,
         check=False,
     )
-    assert "1 passed" in done.stdout
-    assert "tests/conformance/test_zoo.py" in done.stdout.partition("Left out: ")[2]
+    return done.stdout
+
+
+@pytest.mark.broad
+def test_it_stops_in_time_and_says_what_it_left_out() -> None:
+    printed = run("--seconds", "0", "tests/conformance/zoo/lp309.py")
+    assert "1 passed" in printed
+    assert "tests/conformance/test_zoo.py" in printed.partition("Left out: ")[2]
+
+
+@pytest.mark.broad
+def test_it_runs_a_state_machine_whose_location_is_hypothesis() -> None:
+    printed = run("--seconds", "9", "tests/sdk/columns/test_ragged.py")
+    assert " passed" in printed
+    assert "INTERNALERROR" not in printed
