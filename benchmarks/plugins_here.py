@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ def load(target: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-def announced(folder: Path) -> tuple[Any, dict[str, Any]]:
+def announced(folder: Path) -> tuple[Any, Mapping[str, Any]]:
     """The class that a plugin announces, and the fields of its first case."""
     from lpkit_conformance.settings import project
     from lpkit_conformance.settings.cases import Case

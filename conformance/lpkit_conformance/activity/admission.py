@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,7 +31,7 @@ class Refusal:
         error: what ``validate_params`` raised, or a method that adds the request.
     """
 
-    args: dict[str, Any] | None
+    args: Mapping[str, Any] | None
     error: BaseException
 
 
@@ -90,7 +91,7 @@ def raising_kinds(subject: Subject) -> dict[str, tuple[str, PluginError]]:
     return {kind: (words, error) for kind, words, error in tried if error is not None}
 
 
-def _raised(subject: Subject, args: dict[str, Any] | None) -> PluginError | None:
+def _raised(subject: Subject, args: Mapping[str, Any] | None) -> PluginError | None:
     """Return the exception of a host's methods for these arguments, if a request of the case raises none."""
     for host in hosts_of(subject.plugin.interfaces):
         there = subject.having(host=host)

@@ -46,7 +46,7 @@ class Parameters:
 
     @property
     def fields(self) -> dict[str, Any]:
-        return copy.deepcopy(self._case.fields)
+        return copy.deepcopy(dict(self._case.fields))
 
 
 def floors() -> list[Candidate]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -130,7 +131,7 @@ class LP102(Check):
         return None
 
     @staticmethod
-    def _finding(subject: Subject, error: BaseException, args: dict[str, Any] | None) -> Finding:
+    def _finding(subject: Subject, error: BaseException, args: Mapping[str, Any] | None) -> Finding:
         if isinstance(error, calls.PluginError):
             finding = findings.raised(subject.plugin.cls, error)
             summary = f"{error.method} fails for a request that does not use the plugin: it {error.summary}"
@@ -332,7 +333,7 @@ class LP106(Check):
 
     def run(self, subject: Subject) -> str | None:
         plain = subject.setup.case.fields
-        spoken = copy.deepcopy(plain)
+        spoken = copy.deepcopy(dict(plain))
         if spoken.get("extra_args"):
             spoken["extra_args"] = _as_msgpack(spoken["extra_args"])
         ways = (("as written", plain, "refused"), ("as vLLM's server passes it on", spoken, "strict"))
@@ -348,7 +349,7 @@ class LP106(Check):
                 self._same_effect(subject.having(host=host), plain, spoken)
         return None
 
-    def _same_effect(self, subject: Subject, plain: dict[str, Any], spoken: dict[str, Any]) -> None:
+    def _same_effect(self, subject: Subject, plain: Mapping[str, Any], spoken: Mapping[str, Any]) -> None:
         try:
             runs = [serve(subject, make_params(copy.deepcopy(fields))) for fields in (plain, spoken)]
         except calls.PluginError:

@@ -46,7 +46,7 @@ class PluginSide:
     def __init__(self, side: ChildSide, runner: Runner) -> None:
         self._side, self._runner = side, runner
         self._session: Session
-        self._reasoning: dict[str, tuple[int, ...]] = {}
+        self._reasoning: Mapping[str, tuple[int, ...]] = {}
         self._options: dict[str, Any] = {}
 
     def survey(self, target: str, path: list[str], plan_data: dict[str, Any]) -> dict[str, Any]:

@@ -184,7 +184,7 @@ class _Maker:
 
 def arguments(case: Case | None, tokens: int, sampled: bool, n: int = 0) -> dict[str, Any]:
     """Return the fields of the ``n``-th request's ``SamplingParams``; without a case it does not use the plugin."""
-    fields = copy.deepcopy(case.fields) if case else {}
+    fields = copy.deepcopy(dict(case.fields)) if case else {}
     for name in ("n", "seed", "stop", "stop_token_ids", "logprobs", "prompt_logprobs"):
         fields.pop(name, None)
     if case is None and (args := FOREIGN_ARGS[n % len(FOREIGN_ARGS)]) is not None:

@@ -49,7 +49,7 @@ def _decode(kind: Any, data: Any) -> Any:
         return tuple(map(_decode, args, data))
     if origin in (tuple, list, frozenset):
         return origin(_decode(args[0], item) for item in data)
-    return {key: _decode(args[1], item) for key, item in data.items()} if origin is dict else data
+    return {key: _decode(args[1], item) for key, item in data.items()} if origin in (dict, Mapping) else data
 
 
 def _form(item: Field[Any], way: int, kind: type | None = None) -> Callable[[Any], Any]:

@@ -41,7 +41,7 @@ STANDARD = ("max_tokens", "min_tokens", "seed", "stop_token_ids", "temperature")
 """Fields of vLLM's that differ between the relatives of a case that gives them."""
 
 
-Foreign = tuple[dict[str, Any] | None, ...]
+Foreign = tuple[Mapping[str, Any] | None, ...]
 
 FOREIGN_ARGS: Foreign = (
     None,
@@ -66,11 +66,11 @@ class Case:
             ``reasoning_config``; empty: the engine has none.
     """
 
-    fields: dict[str, Any] = field(default_factory=dict)
+    fields: Mapping[str, Any] = field(default_factory=dict)
     prompt_token_ids: tuple[int, ...] = ()
     output_token_ids: tuple[int, ...] = ()
     generated: int = 0
-    reasoning: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    reasoning: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @classmethod
     def from_json(cls, data: object) -> Case:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,8 +53,8 @@ class Plan:
     program: Program | None = field(default=None, metadata={"form": (program_to_json, program_from_json)})
     trace: tuple[str, str] | None = None
     release: Release | None = None
-    environment: dict[str, str] = field(default_factory=dict)
-    model: dict[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    model: Mapping[str, Any] = field(default_factory=dict)
     tokenizer: str = ""
     bystanders: frozenset[int] | None = None
 

@@ -153,7 +153,7 @@ class Subject:
         if variant is None:
             fields["extra_args"] = foreign
         else:
-            case = copy.deepcopy(self.cases[variant % len(self.cases)].fields)
+            case = copy.deepcopy(dict(self.cases[variant % len(self.cases)].fields))
             if foreign:
                 case["extra_args"] = {**foreign, **(case.get("extra_args") or {})}
             least = 0 if "min_tokens" in self.without or case.get("max_tokens") is not None else salt % 3

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module, reload
 from pathlib import Path
 from types import SimpleNamespace
@@ -77,7 +77,7 @@ class Step(NamedTuple):
     budget: int | None = None
 
 
-def plugins(names: set[str] | None = None) -> Iterator[tuple[str, type, dict[str, Any]]]:
+def plugins(names: set[str] | None = None) -> Iterator[tuple[str, type, Mapping[str, Any]]]:
     """Return name, class and first case of each reference plugin."""
     for folder in PLUGINS:
         name = folder.name.removeprefix("lpkit-")
@@ -121,7 +121,7 @@ PLAIN: dict[str, tuple[type, dict[str, Any]]] = {
 """Classes of torch's operations, and what a request asks of them."""
 
 
-def of_plugin(name: str, cls: Any, case: dict[str, Any], runner: str, batch: int, where: Where = HERE) -> Step:
+def of_plugin(name: str, cls: Any, case: Mapping[str, Any], runner: str, batch: int, where: Where = HERE) -> Step:
     """Return a plugin's step; all requests use the plugin."""
     requests = where.requests(batch)
     candidate: Any = parts_of(runner).candidate("plugin", cls, Parameters(case), where.device)

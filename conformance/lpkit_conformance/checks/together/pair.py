@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -135,7 +135,7 @@ class Pair(Subject):
         return self.served_by(self.plugins[which].cls).plugin.refusal(self.asked(variant))
 
 
-def _thinking(case: Case, markers: dict[str, tuple[int, ...]]) -> Case:
+def _thinking(case: Case, markers: Mapping[str, tuple[int, ...]]) -> Case:
     """Return the case with a thinking budget, as far as this vLLM has the field."""
     fields = {**case.fields, **({BUDGET: 2} if knows_field(BUDGET) else {})}
     prompt, outputs = (*case.prompt_token_ids, *markers["start"]), (3, 4, *markers["end"], *case.output_token_ids)
