@@ -57,10 +57,11 @@ SPREAD = ("v1-LateCount", "v2-V2Seeded", "portable-LastAdmitted", "adapter-Ordin
 """One of each style, two of them defects; `make deep` takes sixty."""
 
 
-def each(*identities: str) -> pytest.MarkDecorator:
-    """A test for the class of this module, and one in `make broad` for each of these."""
-    items = [RAISES, *(pytest.param(zoo.specimen(identity), marks=pytest.mark.broad) for identity in identities)]
-    return pytest.mark.parametrize("specimen", items, ids=lambda item: item.id)
+FEW = pytest.mark.parametrize(
+    "specimen",
+    [RAISES, *(pytest.param(zoo.specimen(identity), marks=pytest.mark.broad) for identity in SPREAD)],
+    ids=lambda item: item.id,
+)
 
 
 @cache
@@ -106,12 +107,12 @@ def test_each_check_says_what_it_says_in_the_whole_run(specimen: Specimen) -> No
     said_in_any_company(specimen)
 
 
-@each(*SPREAD)
+@FEW
 def test_some_checks_say_what_they_say_in_the_whole_run(specimen: Specimen) -> None:
     said_in_any_company(specimen, ["LP109", "LP203", "LP302"], SOME)
 
 
-@each("portable-LastAdmitted")
+@FEW
 def test_checks_say_the_same_after_a_lost_child(specimen: Specimen, monkeypatch) -> None:
     lost, select = f"LP305[{'v2' if specimen.style == 'v2' else 'v1'}]", (*SOME, "LP305")
     whole = {result.label: result for result in one_report_each([*judged(specimen, select=select).values()])}
@@ -147,7 +148,7 @@ def outcome(test: BoundCheck) -> str:
     return "passed"
 
 
-@each("portable-LastAdmitted")
+@FEW
 def test_tests_under_pytest_say_what_the_whole_run_says(specimen: Specimen, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)  # failures are saved
     whole = judged(specimen, select=SOME)
