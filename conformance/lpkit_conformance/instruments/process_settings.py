@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import os
 import random
+import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from signal import SIGTERM
 from typing import Any
 from unittest import mock
 
@@ -17,50 +20,66 @@ import torch
 LIBRARIES = ("TORCHINDUCTOR_", "TRITON_")
 """Variables that torch sets for itself when it compiles."""
 
+ROOT = logging.getLogger()
+
+
+def _collect(automatically: bool) -> None:
+    (gc.enable if automatically else gc.disable)()
+
+
+def _deterministic() -> str:
+    return ("default", "warn", "error")[torch.get_deterministic_debug_mode()]
+
+
+def _set_device(device: torch.device) -> None:
+    torch.set_default_device(None if device.type == "cpu" else device)
+
+
+def _set_environment(variables: dict[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(variables)
+
+
+def _set_handlers(handlers: list[logging.Handler]) -> None:
+    ROOT.handlers[:] = handlers
+
+
+SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
+    "default dtype": (torch.get_default_dtype, torch.set_default_dtype),
+    "default device": (torch.get_default_device, _set_device),
+    "grad mode": (torch.is_grad_enabled, torch.set_grad_enabled),
+    "number of torch's threads": (torch.get_num_threads, torch.set_num_threads),
+    "deterministic mode": (_deterministic, torch.set_deterministic_debug_mode),
+    "precision of matrix products": (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+    "environment": (lambda: dict(os.environ), _set_environment),
+    "root logger's handlers": (lambda: list(ROOT.handlers), _set_handlers),
+    "root logger's level": (lambda: logging.getLevelName(ROOT.level), ROOT.setLevel),
+    "disabled levels of logging": (lambda: logging.root.manager.disable, logging.disable),
+    "garbage collection": (gc.isenabled, _collect),
+    "working directory": (os.getcwd, os.chdir),
+    "recursion limit": (sys.getrecursionlimit, sys.setrecursionlimit),
+    "handler of SIGTERM": (lambda: signal.getsignal(SIGTERM), lambda handler: signal.signal(SIGTERM, handler)),
+}
+"""How to read and to set each setting."""
+
 
 def settings() -> dict[str, Any]:
     """Settings of the process, by name."""
-    root = logging.getLogger()
-    return {
-        "default dtype": torch.get_default_dtype(),
-        "default device": torch.get_default_device(),
-        "grad mode": torch.is_grad_enabled(),
-        "number of torch's threads": torch.get_num_threads(),
-        "deterministic mode": torch.are_deterministic_algorithms_enabled(),
-        "precision of matrix products": torch.get_float32_matmul_precision(),
-        "environment": {name: value for name, value in os.environ.items() if not name.startswith(LIBRARIES)},
-        "root logger's handlers": list(root.handlers),
-        "root logger's level": logging.getLevelName(root.level),
-        "disabled levels of logging": logging.root.manager.disable,
-    }
+    values = {name: read() for name, (read, _) in SETTINGS.items()}
+    kept = values["environment"].items()
+    return {**values, "environment": {name: value for name, value in kept if not name.startswith(LIBRARIES)}}
 
 
 @contextlib.contextmanager
 def settings_kept() -> Iterator[None]:
     """Afterwards the settings are what they were."""
-    root = logging.getLogger()
-    dtype, device, grad = torch.get_default_dtype(), torch.get_default_device(), torch.is_grad_enabled()
-    kept = list(root.handlers), root.level, logging.root.manager.disable
-    threads, environment = torch.get_num_threads(), dict(os.environ)
-    deterministic, precision = torch.get_deterministic_debug_mode(), torch.get_float32_matmul_precision()
+    before = {name: read() for name, (read, _) in SETTINGS.items()}
     try:
         yield
     finally:
-        if torch.get_default_dtype() != dtype:
-            torch.set_default_dtype(dtype)
-        if torch.get_default_device() != device:
-            torch.set_default_device(None if device.type == "cpu" else device)
-        if torch.get_num_threads() != threads:
-            torch.set_num_threads(threads)
-        torch.set_grad_enabled(grad)
-        if torch.get_deterministic_debug_mode() != deterministic:  # setting it imports a compiler
-            torch.set_deterministic_debug_mode(deterministic)
-        if torch.get_float32_matmul_precision() != precision:
-            torch.set_float32_matmul_precision(precision)
-        root.handlers[:], root.level, logging.root.manager.disable = kept
-        if dict(os.environ) != environment:
-            os.environ.clear()
-            os.environ.update(environment)
+        for name, (read, put) in SETTINGS.items():
+            if read() != before[name]:  # setting some of them is slow: it imports a compiler
+                put(before[name])
 
 
 @contextlib.contextmanager

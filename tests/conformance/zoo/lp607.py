@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
+import signal
 import threading
 from typing import Any
 
@@ -35,6 +37,20 @@ class SetsTheEnvironment(Bias):
     def update_state(self, batch_update: BatchUpdate | None) -> None:
         os.environ["ZOO_STEPS"] = str(len(self.rows))
         super().update_state(batch_update)
+
+
+@defect("LP607", "turns the garbage collector off while it adds requests", fix="garbage collector", line="gc.disable()")
+class NeverCollects(Bias):
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        gc.disable()
+        super().update_state(batch_update)
+
+
+@defect("LP607", "ends by itself when the engine is to stop", fix="leave signals", line="signal.signal(")
+class HandlesSigterm(Bias):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        signal.signal(signal.SIGTERM, lambda *_: None)
 
 
 @defect("LP607", "a thread for each instance, which never ends", line="threading.Thread(")
