@@ -9,6 +9,7 @@ import linecache
 import reprlib
 import sys
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from types import FrameType
@@ -147,7 +148,7 @@ class Raised:
                 continue
             if isinstance(held, dict) and index not in held and self.kind == "KeyError":
                 return f"`{name}` has no entry {index!r}"
-            if isinstance(held, list | tuple) and not -len(held) <= index < len(held):
+            if isinstance(held, list | tuple | deque) and not -len(held) <= index < len(held):
                 which = "the index" if at == str(index) else f"`{at}`"
                 return f"`{name}` has {len(held)} entr{'y' if len(held) == 1 else 'ies'}, and {which} is {index}"
         divisors = self._divisors() if self.kind == "ZeroDivisionError" else []
@@ -218,6 +219,6 @@ def _plain(node: ast.Name | ast.Attribute, frame: FrameType) -> str:
         owner = frame.f_locals.get(node.value.id) if isinstance(node.value, ast.Name) else None
         fields = (*getattr(owner, "__dict__", ()), *getattr(owner, "_fields", ()), *getattr(owner, "__slots__", ()))
         value = getattr(owner, node.attr, ...) if node.attr in fields else ...
-    is_plain = type(value) in (int, float, str, bool, list, tuple, type(None))
+    is_plain = type(value) in (int, float, str, bool, list, tuple, deque, type(None))
     is_plain |= isinstance(value, dict | set) and not value
     return reprlib.repr(value) if is_plain else ""

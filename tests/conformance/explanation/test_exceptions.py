@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -109,6 +110,12 @@ def in_a_byte(limits: torch.Tensor, row: int, limit: int) -> None:
     limits[row] = limit
 
 
+def latest(recent: deque[int], add: Any = 0) -> int:
+    if add:
+        return recent + add
+    return recent[1]
+
+
 @pytest.mark.parametrize(
     ("call", "cause"),
     [
@@ -125,6 +132,8 @@ def in_a_byte(limits: torch.Tensor, row: int, limit: int) -> None:
             lambda: far_beyond([5, 6]),
             "`tokens` has 2 entries, and `len(tokens) + 3` is 5; an index lies beyond the end",
         ),
+        (lambda: latest(deque([8])), "`recent` has 1 entry, and the index is 1"),
+        (lambda: latest(deque([8]), "x"), "`recent` is deque([8]) and `add` is 'x'"),
         (lambda: shared(7, [5], 0), "`len(counts[1:])` is 0; the line divides"),
         (lambda: shared_by_call(7, 0), "`other` is 0; the line divides"),
         (lambda: at_the_end(torch.zeros(2, 8)), "8 is no token id"),
@@ -147,7 +156,7 @@ def in_a_byte(limits: torch.Tensor, row: int, limit: int) -> None:
     ],
 )
 def test_an_exceptions_cause_names_what_the_line_found(call: Callable[[], Any], cause: str) -> None:
-    with pytest.raises((IndexError, KeyError, RuntimeError, ZeroDivisionError)) as raised:
+    with pytest.raises((IndexError, KeyError, RuntimeError, TypeError, ZeroDivisionError)) as raised:
         call()
     explanation = read(raised.type.__name__, str(raised.value), raised.value)
     assert bool(explanation.line) is (
