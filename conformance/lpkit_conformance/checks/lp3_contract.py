@@ -64,7 +64,7 @@ class LP301(Check):
 
 
 def _dropped(summary: str, requests: str, holder: str, line: str) -> Failed:
-    """Return the failure for numbers that nothing reads; ``requests``: those that they are for."""
+    """Return the failure for numbers that nothing reads; ``requests``: the requests that they belong to."""
     made = "held" if holder.isidentifier() else "made"
     return Failed(
         summary,

@@ -94,7 +94,7 @@ class LP401(ContractCheck):
 
 
 def _moved(before: torch.Tensor, after: torch.Tensor) -> str:
-    """Return what a row's edit does to the best token, or else to the one that is best then."""
+    """Describe a row's edit of the best token, or of the token that is best afterwards."""
     best = int(before.argmax())
     key, token = ("lowered", best) if after[best] < before[best] else ("raised", int(after.argmax()))
     values = {"token": token, "before": f"{float(before[token]):g}", "after": f"{float(after[token]):g}"}
@@ -270,7 +270,7 @@ class LP403(Check):
 
 
 def _moves_best(subject: Subject, steps: int = 3) -> bool:
-    """Return True if the best token of a row is another one after the edit, some steps into a run."""
+    """Return True if an edit changes which token of a row is best, some steps into a run."""
     subject = changes.having(subject, is_argmax_invariant=lambda _: False)  # so that the engine calls apply
     standing = stand.stand_after(subject, mixed_arrivals(5), steps)
     tried = hard(standing.logits, standing.again).values()
@@ -283,7 +283,7 @@ def _lost(before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
 
 
 def hard(logits: torch.Tensor, again: stand.Apply) -> dict[str, torch.Tensor]:
-    """Return rows in which the best token is easily another one after an edit."""
+    """Return rows in which a small edit changes which token is best."""
     return {**adversarial(logits), **contested(logits, again)}
 
 

@@ -69,10 +69,10 @@ def words(trace: Trace, subjects: Sequence[Subject]) -> dict[str, DraftedTokens]
 
 
 def too_late(trace: Trace, name: str, last: int) -> int:
-    """The tokens of a request's ``last`` step that came when it had enough.
+    """Return the number of tokens of a request's ``last`` step that came after its limit.
 
-    Under asynchronous scheduling a step begins before it is known how many drafts of the one before were right. Who
-    was done by these leaves right behind the step that was one too many, and else a step later.
+    Under asynchronous scheduling a step begins before the previous step's drafts are verified. A request that these
+    drafts complete leaves after the surplus step; any other request leaves a step later.
     """
     late = trace.settings.get("async_scheduling") and trace.settings.get("speculative_config")
     left = late and any(name in step.freed for step in trace.v2_steps[last + 1 : last + 2])

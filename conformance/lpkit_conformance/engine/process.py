@@ -96,7 +96,7 @@ class EngineProcess:
             raise ProcessLost(loss) from None
 
     def start(self, settings: EngineSettings, logits_processors: Sequence[str | type] = ()) -> None:
-        """Start an engine in place of the one that runs there.
+        """Start an engine in place of the running engine.
 
         ``logits_processors``: ``module:Class`` strings (loaded by vLLM), or classes, which are pickled by their names.
 
@@ -147,7 +147,7 @@ class ChildSide:
         return self._engine
 
     def call(self, function: Callable[..., Any] | str, *args: Any) -> Any:
-        """Call a function, or the one of this name."""
+        """Call a function, given itself or by its name."""
         return (resolve(function) if isinstance(function, str) else function)(*args)
 
     def inspect(self, function: Callable[..., Any] | str, *args: Any) -> Any:
@@ -155,7 +155,7 @@ class ChildSide:
         return self.call(function, self.engine, *args)
 
     def start(self, settings: EngineSettings, logits_processors: Sequence[str | type]) -> str:
-        """Start an engine in place of the one that runs. Return its runner's class, or raise the engine's error."""
+        """Start an engine in place of the running engine. Return its runner's class, or raise the engine's error."""
         self.stop()
         self._engine = TinyEngine(settings, logits_processors)
         return self._engine.runner_class

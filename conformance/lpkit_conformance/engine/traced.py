@@ -229,7 +229,7 @@ EVENTS = {
 
 
 def _batches(steps: Sequence[V1Step | V2Step]) -> Iterator[tuple[Any, Any]]:
-    """The rows of every step that has any, and what has changed since the one before."""
+    """The rows of every step that has any, and the changes since the previous step."""
     changes: list[Any] = []
     for step in steps:
         if isinstance(step, V2Step):

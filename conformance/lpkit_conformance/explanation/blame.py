@@ -28,9 +28,9 @@ class _Proof(NamedTuple):
     """The proven experiment, if there is one, and what it leaves of the other clues.
 
     Attributes:
-        line, state: ``file:line`` and the name of the state that it blames; empty where it tells none.
+        line, state: ``file:line`` and the name of the state that it blames; empty if unknown.
         sign: key of what that line does, in place of the experiment's cause and fix.
-        culprit, apart: those of the case, but for what the experiment explains better.
+        culprit, apart: the case's, without what the experiment explains better.
     """
 
     experiment: Experiment | None
@@ -167,7 +167,7 @@ def _optional(case: Reproduction) -> bool:
 
 
 def _worded(finding: Finding, case: Reproduction) -> Finding:
-    """Return the finding with names in place of those in braces."""
+    """Return the finding with its placeholders in braces filled in."""
     key = key_at(finding.location, finding.state) if case.keyed else ""
     words = {
         "name": finding.state or (case.apart.name if case.apart else ""),

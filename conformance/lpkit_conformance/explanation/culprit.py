@@ -162,5 +162,5 @@ def _set_back(changed: Sequence[tuple[State, str, Any]]) -> None:
 
 
 def _without_keys(name: str) -> str:
-    """Return the name of what all entries of containers have alike."""
+    """Return a state's name without the keys of its containers."""
     return re.sub(r"\[[^]]*\]", "", name)

@@ -186,7 +186,7 @@ class _Follower:
 
 
 def _changed(before: Parts, now: Parts) -> list[Keys]:
-    """Return the outermost parts that differ; those that are gone come first."""
+    """Return the outermost parts that differ; missing parts come first."""
     gone = [path for path in before if path not in now]
     other = [path for path in now if path not in before or before[path] != now[path]]
     within = {*gone, *(path for path in other if path not in before)}

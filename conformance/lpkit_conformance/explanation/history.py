@@ -1,4 +1,4 @@
-"""The history of the state at fault: the author's lines that changed it, step by step, and the one that lost it."""
+"""The history of the state at fault: the author's lines that changed it, step by step, and the line that lost it."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Change(NamedTuple):
 
 
 class Reason(NamedTuple):
-    """Why the state is wrong, and the line that should be another one, with what to change there; if one is known."""
+    """Why the state is wrong, and the line to change with the change, as far as they are known."""
 
     cause: str
     fix: str
@@ -71,7 +71,7 @@ class StateHistory:
         moves: ``file:line`` where its ``update_state`` begins with the moves; empty if it is not known.
         moved_by: by step, the last line that ran for the moves.
         follows: True if something else than the author's lines changes it, as the engine does its lists.
-        per_callable: True if each request's callable has the state: entries are those of rows or slots.
+        per_callable: True if each request's callable has the state, so that entries belong to rows or slots.
         inherited: the code of the methods of the class's bases: what they do is asked for by the class's own.
         holders: by ``id``, the author's objects that entries were, each with the request that had it first.
         objects: the objects that the entries are now, by row or slot.
@@ -112,7 +112,7 @@ class StateHistory:
 
     @property
     def by_position(self) -> bool:
-        """True if entries of the state are those of rows or slots."""
+        """True if entries of the state belong to rows or slots."""
         keys = {change.path[0] for change in self.changes if change.path}
         return bool(keys) and all(type(key) is int for key in keys)
 
@@ -150,7 +150,7 @@ class StateHistory:
         return tuple(shown.values())[-MOST_SHOWN:]
 
     def _of_entry(self, here: int) -> list[Change]:
-        """The changes of the entry of this row or slot; all of them where entries are not those of rows or slots."""
+        """Changes of the entry of this row or slot; all changes if entries do not belong to rows or slots."""
         return [change for change in self.changes if not self.by_position or change.path[:1] == (here,)]
 
     @property
@@ -197,7 +197,7 @@ class StateHistory:
         return self._added_again() or self._taken_back() or self._of_another(here) or early or self._again()
 
     def _added_again(self) -> Reason | None:
-        """Return the reason if the request comes back, and the entry is made anew."""
+        """Return the reason if the request comes back and its entry is made again."""
         step = self.entered[-1] if self.entered[1:] else 0
         made = [change for change in self._since if change.step == step and change.value is not None]
         if not made:
@@ -207,7 +207,7 @@ class StateHistory:
         return self._reason(key, None, line=line, step=step, count=self.outputs[step])
 
     def _taken_back(self) -> Reason | None:
-        """Return the reason if output tokens were taken back of which the entry was made."""
+        """Return the reason if the entry was made of output tokens that were taken back."""
         fewer = {step: self.outputs.get(step - 1, 0) - count for step, count in self.outputs.items()}
         step = max((step for step, count in fewer.items() if count > 0), default=0)
         made = [change.lines[0].number for change in self._since if change.step < step]
@@ -235,7 +235,7 @@ class StateHistory:
         return self._reason("used before", None, line=stored[-1].lines[0].number, other=other)
 
     def _remade(self, here: int) -> Reason | None:
-        """Return the reason if the table is made anew behind the write of the request's entry, and loses it."""
+        """Return the reason if the table is made again after the write of the request's entry, and loses it."""
         changes = [change for change in self._of_entry(here) if change.step >= min(self.positions)]
         if "." not in self.name or self.per_callable or not self.by_position or len(changes) < 2:
             return None
@@ -279,7 +279,7 @@ class StateHistory:
     def _skipping(self, line: Line, step: int) -> ast.If | None:
         """Return the condition for which a line that would set the state back did not run in this step.
 
-        ``line``: the one that makes it.
+        ``line``: the line that makes it.
         """
         file, ran = line.code.co_filename, self.ran.get(step, {})
         for function in ast.walk(syntax_of(file)):

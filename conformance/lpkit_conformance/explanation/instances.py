@@ -1,4 +1,4 @@
-"""Instances that are compared with the one of a failing step."""
+"""Instances to compare with the instance of a failing step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Edits that miss their row, and land in another one; conditions and lines that one row decides for all."""
+"""Edits that land in another request's row; conditions and lines that a single row decides for all rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lpkit_conformance.programs.generate import Op
 from lpkit_conformance.subject.subject import Subject
 
 OF_ALL = re.compile(r"\b(all|min|max)\(|^(?!.*\bnot\b).*\bany\(")
-"""In a condition that one row can decide for all."""
+"""Matches a condition that a single row can decide for all rows."""
 
 _COUNTS = re.compile(r"\b(arange|range|enumerate)\(")
 

@@ -21,7 +21,7 @@ def containers_named(frame: FrameType) -> dict[str, Any]:
 
 
 def line_outside(seen: Seen, name: str) -> int:
-    """Return the line of the function that has a default, or around it, the one that sets a variable; else 0.
+    """Return the line of the function whose default this is, or the line around it that sets the variable; else 0.
 
     ``seen``: the first line of a call.
     """

@@ -90,7 +90,7 @@ class Raised:
         return [*ast.walk(self.statement)]
 
     def above(self) -> Iterator[tuple[int, str]]:
-        """Yield numbers and texts of the function's lines before the one that raised."""
+        """Yield numbers and texts of the function's lines before the line that raised."""
         yield from ((number, linecache.getline(self.file, number)) for number in range(self.first, self.number))
 
     def locals(self) -> Iterator[tuple[str, Any]]:
@@ -126,7 +126,7 @@ class Raised:
             yield from ((file, node) for part in parts for node in ast.walk(part))
 
     def tables(self) -> Iterator[dict[Any, Any]]:
-        """Yield the dicts that the frames hold, those in requests' arguments and in the state of objects too."""
+        """Yield the dicts that the frames hold, also inside requests' arguments and the state of objects."""
         parts: list[Any] = [frame.f_locals for frame, _ in self.frames]
         for _ in range(DEPTH):
             yield from (part for part in parts if isinstance(part, dict))

@@ -306,7 +306,7 @@ def _edits(tree: ast.Module, lines: dict[int, None]) -> Iterator[Edit]:
 
 
 def _bodies(node: ast.AST, loop: bool) -> Iterator[tuple[ast.AST, str, bool]]:
-    """Yield where lists of statements of functions stand, and True for those in a ``for``."""
+    """Yield the node and the field of each list of statements in a function, and True inside a ``for``."""
     for field, value in ast.iter_fields(node):
         parts = value if isinstance(value, list) else ()
         if parts and isinstance(parts[0], ast.stmt) and not isinstance(node, ast.Module | ast.ClassDef | ast.While):
@@ -317,7 +317,7 @@ def _bodies(node: ast.AST, loop: bool) -> Iterator[tuple[ast.AST, str, bool]]:
 
 
 def _expressions(statement: ast.AST) -> Iterator[tuple[ast.expr, ast.AST, str, int | None]]:
-    """Yield the expressions of a statement, but for those of the statements in it, with where they stand."""
+    """Yield a statement's expressions, without those of nested statements, with their parent, field and index."""
     for name, value in ast.iter_fields(statement):
         for at, part in enumerate(value if isinstance(value, list) else [value]):
             if isinstance(part, ast.expr):

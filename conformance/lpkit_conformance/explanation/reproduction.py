@@ -111,7 +111,7 @@ class Reproduction:
 
     @property
     def unequal(self) -> list[str]:
-        """Names of arguments that another request of the program has otherwise than the one whose row differs."""
+        """Names of arguments whose value differs between the wrong row's request and another request of the program."""
         cases = self.subject.cases
         users = [op for op in self.ops if isinstance(op, Arrive) and op.variant is not None]
         fields = {op.request: cases[(op.variant or 0) % len(cases)].fields for op in users}
@@ -186,7 +186,7 @@ class Reproduction:
 
 
 def _flat(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments with those inside of objects by names of their own."""
+    """Return the arguments, with an entry for each argument inside an object."""
     objects = {name: value for name, value in arguments.items() if isinstance(value, dict)}
     inner = {f"{name}[{key!r}]": item for name, value in objects.items() for key, item in value.items()}
     return {name: value for name, value in arguments.items() if name not in objects} | inner

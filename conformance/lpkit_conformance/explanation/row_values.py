@@ -89,7 +89,7 @@ class Apart(NamedTuple):
 
 
 class _Ids(NamedTuple):
-    """Token ids, behind which a buffer may hold those of others: they are compared for padding only."""
+    """Token ids; the rest of a buffer may hold other requests' ids, so only the padding is compared."""
 
     value: torch.Tensor
 
@@ -465,7 +465,7 @@ def _sets(line: Seen, other: Seen, name: str) -> bool:
 
 
 def _alike(left: Any, right: Any) -> bool:
-    """Return True for equal values; of tensors, in the part that both have. Places are alike, and token ids."""
+    """Return True for equal values, of tensors where both have entries. Positions and token ids count as equal."""
     if isinstance(left, _Ids | _Placed) and type(left) is type(right):
         return True
     left, right = (value.value if isinstance(value, _Placed) else value for value in (left, right))

@@ -100,7 +100,7 @@ class Culprit:
 
     @property
     def stored(self) -> bool:
-        """True if it is kept for some requests, and holds what came of another one."""
+        """True if the state is kept for some requests, and holds another request's value."""
         return self.how == "carried" or bool(self.holder and not self.common)
 
     @property
@@ -109,7 +109,7 @@ class Culprit:
         return not self.value or "<" in self.value or "..." in self.value
 
     def cause(self, request: str) -> str:
-        """Return what is wrong, with the proof; ``request``: the one whose row is wrong."""
+        """Return the cause with its proof; ``request``: the request whose row is wrong."""
         single = not self.others  # whose values are short enough
         key = "missing" if self.value == ABSENT else "left" if self.right == ABSENT else "held"
         value = self.value if single else ""
@@ -465,7 +465,7 @@ class Scene:
         return parts
 
     def _by_position(self, value: Any) -> bool:
-        """True if a value has an entry for each row or slot: those of other requests are theirs."""
+        """True if a value has an entry for each row or slot, so that the other entries belong to other requests."""
         if isinstance(value, dict):
             return all(type(key) is int and 0 <= key <= self.size for key in value)
         return not isinstance(value, tuple) and self.size <= size_of(value) <= self.size + 1

@@ -348,7 +348,7 @@ def size_of(value: Any) -> int:
 
 
 def short_texts(left: Any, right: Any) -> tuple[str, str]:
-    """Return two different values as short texts; where these are equal, those of the first parts that differ."""
+    """Return two different values as short texts; where these are equal, the texts of the first parts that differ."""
     texts = short_text(left), short_text(right)
     if texts[0] != texts[1] or type(left) is not type(right) or not isinstance(left, list | tuple):
         return texts

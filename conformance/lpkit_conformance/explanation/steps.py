@@ -55,10 +55,10 @@ class RequestRow(NamedTuple):
 def rows_of(
     subject: Subject, requests: Mapping[str, ActiveRequest], seen: Iterable[Observation], culprit: tuple[int, str]
 ) -> list[RequestRow]:
-    """Return the rows of a request up to the one that differs.
+    """Return a request's rows up to the first that differs.
 
     Args:
-        requests: those of the run, by name.
+        requests: the run's requests, by name.
         seen: the run.
         culprit: step and request of the row that differs.
     """

@@ -128,7 +128,7 @@ def read(text: str) -> Facts:
 
     Raises:
         UnknownFactError: a release names a fact that is not declared.
-        ValueError: the releases are not in order, or a value repeats the one before it.
+        ValueError: the releases are not in order, or a value repeats the previous value.
     """
     data = tomllib.loads(text)
     rows = tuple(
