@@ -40,7 +40,7 @@ class TokenSetColumn(RaggedColumn):
         self._long = 0  # slots whose sets have no list
         # The eight bools of each octet, as one number: a mask expands by one lookup per octet.
         bools = (torch.arange(256).unsqueeze(1) >> torch.arange(8)) & 1
-        self._octets = bools.to(torch.uint8).view(torch.int64).flatten().to(arena.device)
+        self._octets = delivered(bools.to(torch.uint8).view(torch.int64).flatten(), None, arena.device)
 
     def __setitem__(self, slot: int, value: Scalar | Iterable[Scalar]) -> None:
         """Stage a request's set on the host.
