@@ -89,7 +89,7 @@ def _mask_ids(at, text, columns, logits, scratch, sizes, DRAFTS: tl.constexpr, B
     """Mask a row's ids, and restore them if no other token is left. Reads only up to the first tile with an unmasked
     token."""
     row, _, edited, _, _ = at
-    ids, (_, vocab, _), width = values_of(columns[0], row), sizes, columns[0][2]
+    ids, width, vocab = values_of(columns[0], row), columns[0][2], sizes[1]
     k = tl.where(edited, width, 0)
     held = scratch + row * width
     named = 0
