@@ -68,6 +68,6 @@ def test_a_recorded_step_takes_few_instructions(tmp_path: Path) -> None:
     chosen = [part for name in names for part in ("--only", name)]
     printed = python("-m", "host_cost", "--work", str(tmp_path), "--batch", "8", *chosen)
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in printed.splitlines()]
-    found = {(row[0], row[1]): int(row[6]) for row in rows if row[0] in names}
+    found = {(row[0], row[1]): int(row[7]) for row in rows if row[0] in names}
     assert found.keys() == MOST_INSTRUCTIONS.keys()
     assert not {key: number for key, number in found.items() if number > MOST_INSTRUCTIONS[key]}

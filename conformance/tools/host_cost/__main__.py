@@ -1,6 +1,6 @@
 """Prints the host's part of a step for all reference plugins, next to vLLM's own processors, and the goals.
 
-Ends with 1 if a plugin takes more instructions or time than vLLM's own. The time needs an idle machine.
+Ends with 1 if a goal is missed, except for reasons that are known. The time needs an idle machine.
 """
 
 from __future__ import annotations
@@ -66,10 +66,11 @@ def main() -> int:
         print(f"| {name} | {step.runner.upper()} | {step.batch} | {' | '.join(map(str, parts))} |", flush=True)
     goals = list(page.goals(measured))
     for goal in goals:
-        print(f"{'pass' if goal.holds else 'FAIL'}: {goal.name}: {goal.text}")
+        result = "pass" if goal.holds else "FAIL" if goal.missed else f"known ({goal.exempt})"
+        print(f"{result}: {goal.name}: {goal.text}")
     if options.page:
         page.write(options.page, measured)
-    return any(goal.name == page.OWN and not goal.holds for goal in goals)
+    return any(goal.missed for goal in goals)
 
 
 if __name__ == "__main__":
