@@ -101,7 +101,7 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
     def _in_use(self) -> bool:
         """True if a request may use the processor. On V2, which does not say when a request leaves, it is True until
         another request takes the slot."""
-        return bool(self._binding.in_use)
+        return bool(self._binding.held)
 
     def __setattr__(self, name: str, value: object) -> None:
         if name in self._declared_columns:
@@ -140,7 +140,7 @@ class PortableProcessor(v1.LogitsProcessor, v2.LogitsProcessor):
         Returns:
             The edited logits. Without admitted requests, the same tensor, unchanged.
         """
-        rows = self._binding.rows(logits, ctx)
+        rows = self._binding.rows(logits, ctx) if self._binding.held else None
         return logits if rows is None else self._edit_rows(logits, rows)
 
     # -- subclasses implement these --------------------------------------------------------------------------

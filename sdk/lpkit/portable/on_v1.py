@@ -32,6 +32,9 @@ class V1Binding:
         history: part of the history that the processor reads.
         slots: the engine's ``max_num_seqs``.
         device: of the engine.
+
+    Attributes:
+        held: number of requests that use the processor; while it is 0, neither rows nor slots may be asked for.
     """
 
     def __init__(
@@ -46,6 +49,7 @@ class V1Binding:
         self._retire = retire
         self._declared = history
         self._device = device
+        self.held = 0
         self._ledger = Ledger(slots, self._release, admission.required_keys)
         self._history = None
         if history != "none":
@@ -59,11 +63,6 @@ class V1Binding:
         self._located: tuple[torch.Tensor, ...] | None = None
         self._warned = False
 
-    @property
-    def in_use(self) -> bool:
-        """True if a request uses the processor."""
-        return self._ledger.held > 0
-
     def _release(self, slot: int) -> None:
         if self._history is not None:
             self._history.leave(slot)
@@ -72,6 +71,7 @@ class V1Binding:
     def update(self, update: BatchUpdate) -> None:
         """Follow the batch, and send column values of new requests."""
         changed = self._ledger.update(update, self._admission.admit)
+        self.held = self._ledger.held
         if not changed:
             return
         self._admitted = self._located = None
@@ -83,13 +83,9 @@ class V1Binding:
         self._stale = True
         self._admission.flush()
 
-    def by_slot(
-        self, logits: torch.Tensor, _: object, reads_texts: bool
-    ) -> tuple[torch.Tensor, SlotHistories | None] | None:
-        """Return the slot of each row, int64 ``[rows]`` or longer, and the histories if they are read; None if no row
-        uses the processor. Other rows have the slot that no request gets."""
-        if not self._ledger.held:
-            return None
+    def by_slot(self, logits: torch.Tensor, _: object, reads_texts: bool) -> tuple[torch.Tensor, SlotHistories | None]:
+        """Return the slot of each row, int64 ``[rows]`` or longer, and the histories if they are read. Rows of requests
+        that do not use the processor have the slot that no request gets."""
         if reads_texts:
             return self._texts(logits)[:2]
         if self._stale or self._sent is None:
@@ -99,8 +95,6 @@ class V1Binding:
 
     def rows(self, logits: torch.Tensor, _: object = None) -> Rows | None:
         """Return this step's rows that use the processor; None without rows."""
-        if not self._ledger.held:
-            return None
         admitted = self._in_order()
         if self._located is None:
             located = [[row for row, _ in admitted], [entry.slot for _, entry in admitted]]

@@ -29,6 +29,9 @@ class V2Binding:
         retire: called with a slot whose request left.
         history: part of the history that the processor reads.
         states: the engine's buffers.
+
+    Attributes:
+        held: number of slots whose last request used the processor; that request may have left.
     """
 
     def __init__(
@@ -47,15 +50,10 @@ class V2Binding:
         self._batch: tuple[bytes, int] = (b"", -1)  # the requests of the last call by slot
         self._used = self._narrow = False  # any of these uses the processor; the engine's slots are int32
         self._width = 0  # of the last call's histories
-        self._held = 0  # slots of admitted requests, some of which may have left
+        self.held = 0
         # The requests of the last call with one row each, and the chosen requests among them; their rows and slots.
         self._located_key = b"", b""
         self._located: tuple[torch.Tensor, ...] = ()
-
-    @property
-    def in_use(self) -> bool:
-        """True if the slot of a request that used the processor was not given to another request."""
-        return self._held > 0
 
     def add(self, slot: int, sampling_params: Any) -> bool:
         """Take a request into ``slot``; True if it is admitted."""
@@ -65,7 +63,7 @@ class V2Binding:
         admitted = self._admission.asked_by(sampling_params) and self._admission.admit(slot, sampling_params, None)
         if before and not admitted:
             self._admission.dismiss(slot)
-        self._held += admitted - before
+        self.held += admitted - before
         return admitted
 
     def by_slot(
@@ -73,8 +71,6 @@ class V2Binding:
     ) -> tuple[torch.Tensor, tuple[Any, ...] | None] | None:
         """Return the slot of each row, int64, and the histories if they are read; None if no request of the call uses
         the processor."""
-        if not self._held:
-            return None
         requests = ctx.idx_mapping_np
         batch = requests.tobytes(), self._admission.arena.version
         mapping = ctx.expanded_idx_mapping
@@ -112,8 +108,6 @@ class V2Binding:
 
     def rows(self, _: object, ctx: LogitsContext) -> Rows | None:
         """Return the call's rows that use the processor, except unfinished prefills; None without rows."""
-        if not self._held:  # no request uses the processor
-            return None
         requests = ctx.idx_mapping_np
         lengths = ctx.seq_lens_upper_bound_np[: len(requests)]
         chosen = self._admission.admitted[requests] & (lengths >= self._states.prefill_len.np[requests])

@@ -165,6 +165,8 @@ class LogitsProcessor(PortableProcessor):
         raise NotImplementedError
 
     def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext | None = None) -> torch.Tensor:
+        if not self._binding.held:
+            return logits
         step = self._by_slot
         if step is not None and step.recorded:
             located = self._binding.by_slot(logits, ctx, step.reads_texts)

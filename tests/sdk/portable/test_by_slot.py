@@ -396,10 +396,11 @@ def test_rows_have_the_slots_of_their_requests_and_others_the_slot_of_nobody() -
             ids: tuple[int, ...] = ()
 
     processor = Asked(make_config(max_num_seqs=4, vocab_size=64), torch.device("cpu"), False)
-    assert processor._v1.by_slot(torch.zeros(4, 1), None, False) is None
+    assert processor._v1.held == 0
     enter(processor, 0, far=1.0)
     enter(processor, 1)
     enter(processor, 2, far=2.0)
+    assert processor._v1.held == 2
     slots, _ = processor._v1.by_slot(torch.zeros(4, 1), None, False)
     assert slots[1] == 4
     assert processor._admission.active.all[slots].tolist() == [True, False, True, False]

@@ -40,6 +40,16 @@ class TestNobodyAsked:
             assert host.apply(logits[:1]) is not None
         assert [name for name in names if name != "slice"] == []
 
+    def test_a_plugin_that_no_request_uses_does_not_even_look_at_its_recorded_step(self) -> None:
+        host, logits = V1Host(Add), logits_of(1)
+        host.processor._by_slot = object()
+        assert host.apply(logits) is logits
+        host.update(1, added=[new(0, params(add=1.0))])
+        with pytest.raises(AttributeError, match="recorded"):
+            host.apply(logits)
+        host.update(1, added=[new(0, params())])
+        assert host.apply(logits) is logits
+
     def test_it_costs_nothing_again_once_the_last_user_has_left(self) -> None:
         host = V1Host(Add)
         host.update(1, added=[new(0, params(add=1.0))])
