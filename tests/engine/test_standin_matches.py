@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from dataclasses import fields
+import json
+import os
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
 import pytest
+from lpkit.interfaces import config as config_module
+from lpkit.interfaces.config import ModelConfig, Part
 from lpkit.runtime import V2Engine, make_config
 from lpkit_conformance.engine import model
 from lpkit_conformance.vllm_api import stub
+from pydantic.fields import FieldInfo
 
 pytestmark = [pytest.mark.engine, pytest.mark.filterwarnings("ignore")]
 
@@ -69,6 +74,55 @@ def test_every_field_of_the_configuration_is_vllms() -> None:
         ours = {item.name for item in fields(getattr(config, name))}
         # What get_vocab_size() returns, what vLLM works out later, and where a host puts a tokenizer of its own.
         assert ours - known <= {"vocab_size", "runner_type", "lpkit_tokenizer"}
+
+
+def _plain(value: Any) -> bool:
+    """Return True for what JSON holds."""
+    if type(value) in (dict, list):
+        return all(map(_plain, value.values() if type(value) is dict else value))
+    return type(value) in (int, float, str, bool, type(None))
+
+
+def _as_declared(theirs: Any, name: str) -> bool:
+    """Return True if a field has its default, which depends on no other setting and no machine."""
+    item = {item.name: item for item in fields(theirs)}[name]
+    default = item.default_factory() if item.default_factory is not MISSING else item.default
+    if isinstance(default, FieldInfo):
+        default = default.get_default(call_default_factory=True)
+    return bool(default == getattr(theirs, name))
+
+
+def _further(ours: Any, theirs: Any) -> dict[str, Any]:
+    """Return the contents of ``config.json`` for a part of the configuration."""
+    declared = {item.name for item in fields(theirs)}
+    names = (declared | set(dir(theirs))) - {item.name for item in fields(ours)} - set(dir(type(ours)))
+    values: dict[str, Any] = {}
+    for name in sorted(name for name in names if not name.startswith("_")):
+        if name in declared:
+            is_constant = _as_declared(theirs, name)
+        else:  # a model's answers do not change with the other parts of the configuration
+            is_constant = isinstance(ours, ModelConfig) or _plain(inspect.getattr_static(type(theirs), name))
+        if is_constant and _plain(value := getattr(theirs, name)):
+            values[name] = value
+    return {"values": values, "others": sorted(name for name in names - {*values} if not name.startswith("_"))}
+
+
+@pytest.mark.needs_release("0.32")
+def test_the_further_names_of_the_configuration_are_vllms(tmp_path: Path) -> None:
+    from vllm import config as vllms
+
+    model.write(tmp_path, 512, 256)
+    config: Any = vllms.VllmConfig(model_config=vllms.ModelConfig(model=str(tmp_path)))
+    drafts: Any = vllms.SpeculativeConfig(num_speculative_tokens=3, method="ngram")
+    theirs = {type(part).__name__: part for part in (*vars(config).values(), drafts)} | {"Config": config}
+    ours = make_config()
+    ours.speculate(3)
+    parts = {type(part).__name__: part for part in (ours, *vars(ours).values()) if isinstance(part, Part)}
+    further = {name: _further(part, theirs[name]) for name, part in parts.items()}
+    file = Path(config_module.__file__).with_suffix(".json")
+    if os.environ.get("LPKIT_GOLDEN") == "write":
+        file.write_text(json.dumps(further, indent=1) + "\n", encoding="utf-8")
+    assert json.loads(file.read_text(encoding="utf-8")) == further
 
 
 @pytest.mark.parametrize("given", [{}, {"num_key_value_heads": 1, "sliding_window": 128}], ids=["tiny", "windows"])

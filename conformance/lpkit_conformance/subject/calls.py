@@ -13,7 +13,7 @@ from lpkit_conformance.instruments.author_lines import Follow
 from lpkit_conformance.instruments.author_lines import location_of as location_of
 from lpkit_conformance.processes import pulse
 from lpkit_conformance.results import Blocked, Failed, Skipped
-from lpkit_conformance.vllm_api.parts import lacking
+from lpkit_conformance.vllm_api.parts import lacking, not_in_config
 from lpkit_conformance.vllm_api.stub import is_installed
 
 
@@ -106,7 +106,7 @@ class calling:  # noqa: N801 - read as a word, like those of contextlib
         if self._mode is not None:
             self._mode.__exit__(kind, error, trace)
         pulse.call(self._outer)
-        if error is not None and is_installed() and (beyond := lacking(error)):
+        if beyond := not_in_config(error) or (lacking(error) if is_installed() else ""):
             raise StandinError(beyond) from error
         # What a check raises from within the plugin's call, having wrapped a method, is its finding.
         passing = PluginError | StandinError | Blocked | Failed | Skipped | KeyboardInterrupt

@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
+from lpkit.interfaces.config import Part
 from lpkit.interfaces.lookup import GROUP
 from lpkit.loading import resolve_target
 
@@ -43,6 +44,14 @@ def lacking(error: BaseException | None) -> str:
     else:
         return ""
     return missing(name) if owner.partition(".")[0] == "vllm" else ""
+
+
+def not_in_config(error: BaseException | None) -> str:
+    """Return the message for a name of vLLM's configuration that lpkit's lacks; empty for every other error."""
+    if isinstance(error, AttributeError) and isinstance(error.obj, Part) and error.obj.lacks(error.name or ""):
+        remedy = "use --engine vllm, or check a subclass whose constructor sets it"
+        return f"lpkit's configuration lacks `{error.name}`, which vLLM's has: could not judge; {remedy}"
+    return ""
 
 
 # -- logging -------------------------------------------------------------------------------------------------

@@ -1,9 +1,15 @@
-"""A stand-in for ``vllm_config``: the fields that processors commonly read, without loading anything."""
+"""A stand-in for ``vllm_config``: its fields of plain data, without loading anything.
+
+``config.json`` has vLLM's names for which lpkit has no use.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,32 +19,44 @@ MODEL_NAME = "lpkit/reference"
 """Name of the model and of its tokenizer where no folder is given. Neither exists."""
 
 
+@cache
+def _vllms(cls: str) -> tuple[dict[str, Any], frozenset[str]]:
+    """Return vLLM's names that a class of this module lacks: those with a plain value, and all others."""
+    part = json.loads(Path(__file__).with_suffix(".json").read_text("utf-8")).get(cls, {})
+    return part.get("values", {}), frozenset(part.get("others", ()))
+
+
+class Part:
+    """A part of the configuration. vLLM's further fields have the values that vLLM gives them by default."""
+
+    def __post_init__(self) -> None:
+        values = _vllms(type(self).__name__)[0].items()
+        vars(self).update((name, value.copy() if isinstance(value, list | dict) else value) for name, value in values)
+
+    @classmethod
+    def lacks(cls, name: str) -> bool:
+        """Return True if vLLM has the name, with an object, a method, or a value that depends on other settings."""
+        return any(name in _vllms(base.__name__)[1] for base in cls.__mro__)
+
+
 @dataclass
-class SchedulerConfig:
+class SchedulerConfig(Part):
     max_num_seqs: int
     max_num_batched_tokens: int
     async_scheduling: bool
-    enable_chunked_prefill: bool = True
 
 
 @dataclass
-class ModelConfig:
+class ModelConfig(Part):
     max_model_len: int
     vocab_size: int
     hf_config: SimpleNamespace
     model: str = MODEL_NAME
     tokenizer: str = MODEL_NAME
-    tokenizer_mode: str = "auto"
-    tokenizer_revision: str | None = None
-    revision: str | None = None
+    served_model_name: str = MODEL_NAME
     skip_tokenizer_init: bool = True
-    trust_remote_code: bool = False
     runner_type: str = "generate"
-    is_multimodal_model: bool = False
     dtype: torch.dtype = torch.float32
-    seed: int = 0
-    max_logprobs: int = 20
-    logits_processors: list[Any] | None = None
     lpkit_tokenizer: Any = None  # a host's own tokenizer, or a function that makes it; vLLM has no such field
 
     @property
@@ -57,21 +75,20 @@ class ModelConfig:
 
 
 @dataclass
-class ParallelConfig:
+class ParallelConfig(Part):
     tensor_parallel_size: int = 1
     pipeline_parallel_size: int = 1
-    data_parallel_size: int = 1
     world_size: int = 1
     rank: int = 0
 
 
 @dataclass
-class CacheConfig:
+class CacheConfig(Part):
     block_size: int = 16
 
 
 @dataclass
-class DeviceConfig:
+class DeviceConfig(Part):
     device: torch.device
 
     @property
@@ -80,7 +97,7 @@ class DeviceConfig:
 
 
 @dataclass
-class SpeculativeConfig:
+class SpeculativeConfig(Part):
     """Speculative decoding, by default with n-gram lookup in the text so far."""
 
     num_speculative_tokens: int
@@ -88,9 +105,6 @@ class SpeculativeConfig:
     model: str = "ngram"
     prompt_lookup_max: int | None = 5
     prompt_lookup_min: int | None = 5
-    parallel_drafting: bool = False
-    disable_padded_drafter_batch: bool = False
-    rejection_sample_method: str = "standard"
     enable_adaptive_verification: bool = False
 
     def use_eagle(self) -> bool:
@@ -107,7 +121,7 @@ class SpeculativeConfig:
 
 
 @dataclass
-class Config:
+class Config(Part):
     """A small part of vLLM's ``VllmConfig`` with the same attribute names; picklable."""
 
     scheduler_config: SchedulerConfig
@@ -117,13 +131,16 @@ class Config:
     cache_config: CacheConfig = field(default_factory=CacheConfig)
     speculative_config: SpeculativeConfig | None = None
     reasoning_config: SimpleNamespace | None = None
-    lora_config: None = None
     additional_config: dict[str, Any] = field(default_factory=dict)
 
     @property
     def max_concurrent_batches(self) -> int:
         """Number of steps in flight at once on the V2 runner."""
         return self.parallel_config.pipeline_parallel_size + self.scheduler_config.async_scheduling
+
+    @property
+    def num_speculative_tokens(self) -> int:
+        return 0 if self.speculative_config is None else self.speculative_config.num_speculative_tokens
 
     def speculate(self, most: int, *, adaptive: bool = False) -> None:
         """Enable drafts, at most ``most`` per request and step; adaptive: fewer may be verified than were scheduled."""
@@ -208,7 +225,8 @@ def make_config(
     }
     model = ModelConfig(max_model_len, vocab_size, SimpleNamespace(**fields), skip_tokenizer_init=tokenizer is None)
     if isinstance(tokenizer, str):
-        model.tokenizer = model.model = tokenizer  # in vLLM the model's folder has the tokenizer, too
+        # In vLLM the model's folder has the tokenizer, too, and is the name under which the model is served.
+        model.tokenizer = model.model = model.served_model_name = tokenizer
     else:
         model.lpkit_tokenizer = tokenizer
     return Config(

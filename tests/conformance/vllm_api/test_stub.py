@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
@@ -21,6 +22,7 @@ from lpkit_conformance.suite.load_failures import load_failure
 from lpkit_conformance.suite.supervisor import check_target
 from lpkit_conformance.vllm_api import stub
 from lpkit_conformance.vllm_api.choose import STANDIN, prepare, prepared
+from zoo.correct.v1 import Bias
 
 SUSPECTS = Path(__file__).parents[1] / "suspects"
 PLAN = Plan(
@@ -184,6 +186,18 @@ def test_what_the_stand_in_lacks_is_no_failure_of_the_plugin_whenever_it_is_used
     assert not [check.label for check in found if check.status == "failed"]
     (error,) = [check.message for check in found if check.status == "error"]
     assert error == f"{what} is not in lpkit's stand-in for vLLM; install vLLM to check this plugin"
+
+
+def test_what_lpkits_configuration_lacks_is_no_failure_of_the_plugin() -> None:
+    class AsksForMore(Bias):
+        def __init__(self, vllm_config: Any, *args: Any) -> None:
+            super().__init__(vllm_config, *args)
+            self.width = vllm_config.model_config.get_hidden_size()
+
+    found = list(Session("asks", AsksForMore, replace(PLAN, select=("LP101",))).results())
+    assert not [check.label for check in found if check.status == "failed"]
+    (error,) = [check.message for check in found if check.status == "error"]
+    assert error.startswith("lpkit's configuration lacks `get_hidden_size`, which vLLM's has: could not judge")
 
 
 def test_copies_to_the_device_take_their_arguments_in_vllms_order(installed) -> None:

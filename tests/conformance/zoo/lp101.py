@@ -27,7 +27,7 @@ class PairsOfSlots(Boost):
         self.pairs = self.values.view(req_states.max_num_reqs // 2, 2)
 
 
-@defect("LP101", "reads the tokenizer's table when constructed")
+@defect("LP101", "reads the tokenizer's table when constructed", fix="correct the name", cause="nor vLLM's has")
 class NeedsTokenizer(Dense):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)

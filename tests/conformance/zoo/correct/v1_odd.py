@@ -45,6 +45,16 @@ class Listed(V1Base):
         return logits
 
 
+@sound("reads fields of vLLM's configuration for which lpkit has no use")
+class AsksTheEngine(Bias):
+    def __init__(self, vllm_config: Any, device: torch.device, is_pin_memory: bool) -> None:
+        super().__init__(vllm_config, device, is_pin_memory)
+        model = vllm_config.model_config
+        self.label = f"{model.served_model_name.rpartition('/')[2]} ({model.logprobs_mode.upper()})"
+        self.caches = vllm_config.cache_config.enable_prefix_caching and not model.is_encoder_decoder
+        self.drafts = vllm_config.num_speculative_tokens > 0
+
+
 sound("takes any list of numbers, and ignores those outside the vocabulary")(Listed)
 
 
