@@ -30,8 +30,9 @@ class Part:
     """A part of the configuration. vLLM's further fields have the values that vLLM gives them by default."""
 
     def __post_init__(self) -> None:
-        values = _vllms(type(self).__name__)[0].items()
-        vars(self).update((name, value.copy() if isinstance(value, list | dict) else value) for name, value in values)
+        values, _ = _vllms(type(self).__name__)
+        own = {name: value.copy() for name, value in values.items() if type(value) in (list, dict)}
+        vars(self).update({**values, **own})
 
     @classmethod
     def lacks(cls, name: str) -> bool:
