@@ -302,7 +302,7 @@ class LP211(LadderCheck):
     """
 
     code, name = "LP211", "resume"
-    hazard = "resume"
+    hazard, quick = "resume", "first"
     requires = ("LP201", "LP202", "LP212", "LP214", "LP105")
 
     def programs(self, subject: Subject) -> Iterator[Program]:
@@ -335,7 +335,7 @@ class LP212(LadderCheck):
     """
 
     code, name = "LP212", "partial-prefill"
-    hazard = "prefill"
+    hazard, quick = "prefill", "first"
     requires = ("LP201", "LP213", "LP303")
 
     def programs(self, subject: Subject) -> Iterator[Program]:

@@ -19,7 +19,9 @@ from lpkit_conformance.suite.in_process import Session
 from lpkit_conformance.testing import compute_check
 from zoo.bases import Boost, Dense, Simple
 from zoo.correct.v1 import Bias
+from zoo.correct.v1_history import History
 from zoo.lp206 import AddsLast
+from zoo.lp211 import CopiesTheList
 from zoo.registry import run_check
 
 
@@ -93,6 +95,28 @@ def test_a_quick_run_fails_the_mistake_that_only_a_later_case_shows() -> None:
     failed = [result for result in Session("x", OneLimit, plan).results() if result.status == "failed"]
     assert {result.code for result in failed} == {"LP201"}
     assert failed[0].finding and failed[0].finding.state == "self.limit"
+
+
+class CountsCalls(History):
+    """Counts a request's calls instead of its tokens."""
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        weight = self.read(params)
+        return None if weight is None else [weight, 0]
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, state in self.rows.items():
+            state[1] += 1
+            logits[row, 5] += state[0] if state[1] > 3 else 0.0
+        return logits
+
+
+@pytest.mark.parametrize(("target", "code"), [(CountsCalls, "LP212"), (CopiesTheList, "LP211")])
+def test_a_quick_run_fails_a_request_whose_state_does_not_follow_its_tokens(target: type[History], code: str) -> None:
+    quick = tuple(check.code for check in all_checks() if check.quick)
+    plan = Plan(cases=(Case.parse(target.CASE),), select=quick, quick=True, alone=True)
+    failed = [result.code for result in Session("x", target, plan).results() if result.status == "failed"]
+    assert failed == [code]
 
 
 class NeedsItsKeys(Bias):

@@ -46,7 +46,7 @@ def test_a_requirement_runs_wherever_what_needs_it_runs() -> None:
 
 def test_a_quick_run_is_of_checks_that_can_fail_a_plugin() -> None:
     quick = [check for check in all_checks(None) if check.quick]
-    assert len(quick) == 16
+    assert len(quick) == 18
     assert {check.tier for check in quick} == {"core"}
 
 
