@@ -38,6 +38,9 @@ DTYPES = {"int": "int32", "float": "float32", "Half": "float16", "BFloat16": "bf
 BEYOND_INT64 = r"C long|long long|int too big"
 """What they say of a number that int64 does not hold."""
 
+ENVIRONMENT = r"\b(environ\b|getenv\()"
+"""What reads a variable of the environment."""
+
 INDICES = {
     "float index": r"used as indices must|xpected (a long tensor|dtype int.*) for index|indices should be Long|"
     r"index tensors of type|argument #1 'indices'",
@@ -112,10 +115,15 @@ def _prompt_first(raised: Raised) -> Reading | None:
     return None
 
 
+@unless_unreadable(None)
 def _environment(raised: Raised) -> Reading | None:
-    """A line that reads a variable of the environment."""
-    line = linecache.getline(raised.file, raised.number) if raised.frames else ""
-    return Reading("environment", raised.values()) if re.search(r"\benviron\b|\bgetenv\(", line) else None
+    """A line that reads a variable of the environment, or an empty value that the function has read before."""
+    reads = bool(re.search(ENVIRONMENT, linecache.getline(raised.file, raised.number)))
+    for node in raised.nodes:
+        if isinstance(node, ast.Name | ast.Attribute) and looked_at(node, raised.frame) in (None, ""):
+            sets = rf"\s*{re.escape(ast.unparse(node))} = .*{ENVIRONMENT}"
+            reads |= any(re.match(sets, text) for _, text in raised.above())
+    return Reading("environment", raised.values()) if reads else None
 
 
 def _overflow(raised: Raised) -> Reading | None:
@@ -378,8 +386,7 @@ def _value_per_row(raised: Raised) -> Reading | None:
 
 def _attribute(raised: Raised) -> Reading | None:
     """An attribute that an object of the author's, or the configuration, lacks."""
-    lacks = re.search(r"'(\w+)' object has no attribute", raised.text)
-    if lacks is None or hasattr(builtins, lacks[1]):
+    if not (lacks := re.search(r"'(\w+)' object has no attribute", raised.text)) or hasattr(builtins, lacks[1]):
         return None
     return Reading("config field" if lacks[1].endswith("Config") else "missing attribute", raised.values())
 

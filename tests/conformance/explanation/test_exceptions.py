@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -106,6 +107,17 @@ def shared_by_call(total: int, other: int) -> float:
     return total / int(str(other))
 
 
+def from_environment(scale: float) -> float:
+    weight = os.getenv("LPKIT_TEST_UNSET")
+    return scale / weight  # type: ignore[operator]
+
+
+def beside_environment(table: dict[str, float]) -> tuple[float, str]:
+    name = os.getenv("LPKIT_TEST_UNSET", "")
+    scale = table["scale"]
+    return scale, name
+
+
 def in_a_byte(limits: torch.Tensor, row: int, limit: int) -> None:
     limits[row] = limit
 
@@ -134,6 +146,8 @@ def latest(recent: deque[int], add: Any = 0) -> int:
         ),
         (lambda: latest(deque([8])), "`recent` has 1 entry, and the index is 1"),
         (lambda: latest(deque([8]), "x"), "`recent` is deque([8]) and `add` is 'x'"),
+        (lambda: from_environment(2.0), "`weight` is None; the line needs an environment variable"),
+        (lambda: beside_environment({}), "`table` has no entry 'scale'; the line looks up"),
         (lambda: shared(7, [5], 0), "`len(counts[1:])` is 0; the line divides"),
         (lambda: shared_by_call(7, 0), "`other` is 0; the line divides"),
         (lambda: at_the_end(torch.zeros(2, 8)), "8 is no token id"),
