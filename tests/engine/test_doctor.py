@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from lpkit_conformance.checks.engine.asks import Ask
 from lpkit_conformance.discovery.runner_choice import SWITCH
 from lpkit_conformance.doctor.examine import Diagnosis, Settings, examine
-from lpkit_conformance.doctor.serving import _READ, read_command
+from lpkit_conformance.doctor.serving import _CHOICES, _READ, read_command
 from lpkit_conformance.engine import model
 from lpkit_conformance.engine.process import EngineProcess, RemoteError
 from lpkit_conformance.engine.tiny import EngineSettings
@@ -26,11 +27,20 @@ ASK = Ask("a", (1, 2, 1, 2), {"max_tokens": 2, "temperature": 0.0})
 
 
 def test_no_option_of_vllm_is_taken_for_a_misspelt_one(processes: Callable[[Runner], EngineProcess]) -> None:
-    names = processes(V1).call("doctor_probes:options")
+    choices = processes(V1).call("doctor_probes:options")
+    names = {*choices}
     assert len(names) > 200
-    for name in set(names) - {"--config"}:
+    for name in names - {"--config"}:
         read_command(("vllm", "serve", "model", name))
-    assert {f"--{name}" for name in _READ} - set(names) <= {"--task"}  # older releases have it
+    assert {f"--{name}" for name in _READ} - names <= {"--task"}  # older releases have it
+    assert all(set(choices[f"--{name}"]) <= set(values) for name, values in _CHOICES.items())
+
+
+@pytest.mark.needs_release("0.32")
+def test_the_listed_options_are_vllms(processes: Callable[[Runner], EngineProcess]) -> None:
+    names = {name.removeprefix("--") for name in processes(V1).call("doctor_probes:options")}
+    listed = (files("lpkit_conformance.doctor") / "options.txt").read_text(encoding="utf-8").split()
+    assert sorted(names - {f"no-{name}" for name in names}) == listed
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,11 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
+
+from lpkit._nearest import suggest
 
 from lpkit_conformance.discovery import runner_choice
 from lpkit_conformance.discovery.runner_choice import Demands
@@ -44,13 +47,17 @@ _READ = (
     *("return-sampling-mask", "task", "ubatch-size"),
     *(f"{kind}-parallel-size" for kind in ("tensor", "pipeline", "prefill-context", "decode-context")),
 )
-"""Options that change what happens to processors. A misspelt one is refused, as vLLM refuses it."""
-
-_ALIKE = ("ec-transfer-config", "mamba-cache-dtype", "weight-transfer-config")
-"""Other options of vLLM with similar names; ``tests/engine/test_doctor.py`` compares all of them."""
+"""Options that change what happens to processors."""
 
 _POOLING = ("classify", "embed", "embedding", "reward", "score")
 """Values of ``--convert`` and ``--task`` that make a pooling model."""
+
+_CHOICES = {
+    "runner": ("auto", "draft", "generate", "pooling"),
+    "convert": ("auto", "none", *_POOLING),
+    "mamba-cache-mode": ("align", "all", "none"),
+}
+"""Values of any release."""
 
 _MODULES = frozenset({"vllm.entrypoints.openai.api_server"})
 """Modules that serve when run with ``python -m``."""
@@ -175,18 +182,19 @@ def read_command(command: Sequence[str]) -> Serving:
     """Read ``VARIABLE=... vllm serve MODEL --option ...``, and skip options that do not matter here.
 
     Raises:
-        UsageError: an object is not JSON, the command does not serve, an option is misspelt, or its ``--config`` cannot
-            be read.
+        UsageError: an object is not JSON, the command does not serve, an option or its value is misspelt, or its
+            ``--config`` cannot be read.
     """
     before, words = _divided(command)
     environment = dict(word.split("=", 1) for word in before if _VARIABLE.fullmatch(word))
     options = _options(words)
     if "config" in options:
         options = {**_options([*_words_of(options["config"])]), **options}
-    for name in options:
-        near = difflib.get_close_matches(name.removeprefix("no-"), _READ, 1, _NEAR)
-        if near and name.removeprefix("no-") not in (*_READ, *_ALIKE):
-            raise UsageError(f"vllm serve has no option --{name}", f"did you mean '--{near[0]}'?")
+    for name, value in options.items():
+        if near := _meant(name.removeprefix("no-")):
+            raise UsageError(f"vllm serve has no option --{name}", f"did you mean '--{near}'?")
+        if isinstance(value, str) and value not in _CHOICES.get(name, (value,)):
+            raise UsageError(f"--{name} cannot be {value!r}", suggest(value, _CHOICES[name]))
     return Serving(
         passed=tuple(options.get("logits-processors", ())),
         drafts=bool(options.get("speculative-config")),
@@ -194,6 +202,20 @@ def read_command(command: Sequence[str]) -> Serving:
         environment=environment,
         options=options,
     )
+
+
+def _meant(name: str) -> str:
+    """Return the option that a misspelt name is taken for; "" for an option, and for a name that is not near to any.
+
+    ``options.txt`` has all options of one release. Another release may have one with a similar name: unless it is near
+    to an option that matters here, a misspelt name differs in a letter, or in the order of two.
+    """
+    options = (files(__package__) / "options.txt").read_text(encoding="utf-8").split()
+    if name in options or name in _READ:
+        return ""
+    near = difflib.get_close_matches(name, _READ, 1, _NEAR)
+    near = near or difflib.get_close_matches(name, options, 1, max(_NEAR, 1 - 1.01 / len(name)))
+    return near[0] if near else ""
 
 
 def _divided(command: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:

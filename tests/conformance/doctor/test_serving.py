@@ -64,12 +64,25 @@ class TestReading:
             ("--logits-processor", "--logits-processors"),
             ("--no-async-schedule", "--async-scheduling"),
             ("--enable-trace-replays", "--enable-trace-replay"),
+            ("--runer", "--runner"),
+            ("--modle", "--model"),
+            ("--max-num-seq", "--max-num-seqs"),
+            ("--enable-prompt-embds", "--enable-prompt-embeds"),
+            ("--gpu-memory-utilisation", "--gpu-memory-utilization"),
         ],
     )
     def test_a_misspelt_option_is_refused_with_the_nearest(self, word: str, near: str) -> None:
         with pytest.raises(UsageError, match=f"no option {word}.*did you mean '{near}'"):
             read_command((*SERVE, word, "x"))
         assert read_command((*SERVE, "--port", "80", "--ec-transfer-config", "{}", "--no-enable-dbo")).options
+
+    def test_an_option_of_another_release_is_none_that_is_misspelt(self) -> None:
+        assert read_command((*SERVE, "--max-num-steps", "4", "--num-lookahead-slots", "2", "--task", "embed")).options
+
+    def test_a_value_that_no_release_has_is_refused_with_the_nearest(self) -> None:
+        with pytest.raises(UsageError, match=r"--runner cannot be 'poolin'.*did you mean 'pooling'"):
+            read_command((*SERVE, "--runner", "poolin"))
+        assert read_command((*SERVE, "--runner", "pooling", "--convert", "none")).pooling
 
     def test_the_options_of_a_file_are_read_and_those_of_the_command_win(self, tmp_path: Path) -> None:
         file = tmp_path / "vllm.yaml"

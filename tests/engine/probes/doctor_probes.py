@@ -41,8 +41,8 @@ def configured(switch: str, arguments: dict[str, Any]) -> bool:
     return bool(config.scheduler_config.async_scheduling)
 
 
-def options() -> list[str]:
-    """All options of ``vllm serve``."""
+def options() -> dict[str, list[str]]:
+    """All options of ``vllm serve``, with the values that are allowed if they are known."""
     try:
         from vllm.entrypoints.launchers.cli_args import make_arg_parser
     except ImportError:
@@ -50,4 +50,5 @@ def options() -> list[str]:
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 
     actions = make_arg_parser(FlexibleArgumentParser())._actions
-    return [name for action in actions for name in action.option_strings if name.startswith("--")]
+    long = [(name, action) for action in actions for name in action.option_strings if name.startswith("--")]
+    return {name: [*(action.choices or ())] for name, action in long}
