@@ -35,7 +35,8 @@ class Rule(ABC):
         code: ``LPnnn``.
         name: short, kebab-case.
         hosts: names of the table; empty for a check that needs no host.
-        requires: codes that must pass first (on the same host, or without a host).
+        requires: codes that must pass first (on the same host, or without a host); by default the checks without which
+            no other check can say anything.
         tier: ``advice`` does not fail a plugin, except for an exception that an engine without ``option`` meets.
         option: the engine's option without which the rule cannot be broken, such as ``--enable-prompt-embeds``.
         engine: the engine of its runs: the reference runtime, a real vLLM (``lpkit check --engine vllm``), or the

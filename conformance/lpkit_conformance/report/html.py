@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.resources import files
 from math import isfinite
 from typing import IO, Any
@@ -102,18 +102,27 @@ def _check(check: CheckResult, anchors: Mapping[str, str]) -> Values:
 
 
 def article(entry: GroupedResult, anchor: str = "", opened: bool = False) -> Markup:
-    """Return a finding as part of a page; ``opened``: with its tokens unfolded."""
-    check = entry.check
+    """Return a finding as part of a page, under the first sentence of its cause; ``opened``: tokens are unfolded."""
+    check, finding = entry.check, entry.check.finding
+    cause = finding.cause if finding else ""
+    heading, rest = ("", cause) if finding and finding.exception else _first(cause)
     values = {
         "open": opened,
         **_check(check, {}),
         "anchor": anchor,
         "hosts": [host.upper() for host in entry.hosts],
-        "message": _prose(check.message),
+        "heading": _prose(heading or check.message),
+        "message": _prose(check.message) if heading else "",
         "rule": _prose(text.rule_of(check.code)),
-        "evidence": _evidence(check.finding, check) if check.finding else None,
+        "evidence": _evidence(replace(finding, cause=rest), check) if finding else None,
     }
     return fill(part("finding.html"), values)
+
+
+def _first(cause: str) -> tuple[str, str]:
+    """Return the first sentence of a cause, and the others; a value in backticks stays whole."""
+    first, _, rest = cause.partition("; ")
+    return (cause, "") if first.count("`") % 2 else (first, rest)
 
 
 def _evidence(finding: Finding, check: CheckResult) -> Values:

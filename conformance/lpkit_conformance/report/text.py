@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import IO, Any, NamedTuple
 
+from lpkit_conformance.checks.base import Rule
 from lpkit_conformance.checks.catalogue import by_code
 from lpkit_conformance.report.excerpt import excerpt
 from lpkit_conformance.report.terminal import one_line, show_coloured
@@ -35,9 +36,6 @@ SILENT: tuple[Status, ...] = ("skipped", "blocked")
 """Statuses of checks that did not run."""
 SHOWN: tuple[Status, ...] = ("failed", "unexpected_pass", "error", "expected", "advice")
 """Statuses that need attention, the most urgent first."""
-
-CONSTRUCTS = frozenset({"LP001", "LP101"})
-"""Checks of a class without which no other check can say anything."""
 
 MOST_LABELS = 6
 MOST_ARGUMENTS = 4
@@ -197,7 +195,7 @@ def summary(target: TargetResult) -> Iterator[str]:
         for reason, labels in reasons.items():
             more = [f"and {len(labels) - MOST_LABELS} more"] * (len(labels) > MOST_LABELS)
             roots = reason.removeprefix(NEEDS).split(", ")
-            runs = more and reason.startswith(NEEDS) and CONSTRUCTS.isdisjoint(roots)
+            runs = more and reason.startswith(NEEDS) and not set(Rule.requires) & {*roots}
             how = f" (run them: {' '.join(f'--ignore {root}' for root in roots)})" if runs else ""
             yield f"  {status} ({one_line(reason)}): {', '.join([*labels[:MOST_LABELS], *more])}{how}"
     for note in target.notes:

@@ -148,6 +148,23 @@ def test_what_a_plugin_says_is_text_and_never_markup(failed) -> None:
     text.encode("utf-8")
 
 
+@pytest.mark.parametrize(
+    ("cause", "exception", "heading", "rest"),
+    [
+        ("`limit` belongs to r4; nothing writes it", "", "<code>limit</code> belongs to r4", "nothing"),
+        ("`'a; b'` differs; it changes", "", "<code>&#x27;a; b&#x27;</code> differs; it changes", ""),
+        ("`p` is None; the line expects a value", "TypeError", "the row differs", "<code>p</code> is None; the line"),
+        ("", "", "the row differs", ""),
+    ],
+)
+def test_a_finding_stands_under_the_first_sentence_of_its_cause(cause, exception, heading, rest) -> None:
+    finding = Finding("the row differs", cause=cause, exception=exception)
+    text = html(CheckResult("LP201", "neighbours", "v1", "failed", "the row differs", finding))
+    assert f"<h3>{heading}</h3>" in text
+    assert ("<b>Seen </b>the row differs" in text) is (heading != "the row differs")
+    assert (f"<b>Cause </b>{rest}" in text) if rest else "<b>Cause </b>" not in text
+
+
 def test_findings_without_evidence_are_shown_as_they_are() -> None:
     bare = CheckResult("LP101", "constructs", "v1", "failed", "it raised", Finding("it raised"))
     page = Page(html(bare, CheckResult("LP204", "one-way-move", "v1", "unexpected_pass", "remove it")))
