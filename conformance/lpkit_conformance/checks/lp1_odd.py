@@ -42,9 +42,10 @@ from lpkit_conformance.vllm_api.runners import V1
 class LP111(Check):
     """Odd arguments leave valid logits.
 
-    A request that ``validate_params`` accepted gets no NaN and no ``+inf``. Masked tokens stay masked, and a row
-    without masked tokens does not become all ``-inf``. The arguments are ids around the size of the vocabulary, long,
-    unsorted and repetitive lists, and huge, tiny, infinite and missing numbers.
+    A request that ``validate_params`` accepted gets no NaN and no ``+inf``. Masked tokens stay masked, except for a
+    token that the plugin leaves alone in its row (see LP305), and a row without masked tokens does not become all
+    ``-inf``. The arguments are ids around the size of the vocabulary, long, unsorted and repetitive lists, and huge,
+    tiny, infinite and missing numbers.
 
     Why: such a row raises nothing; the sampler picks a nonsensical token, and the client gets nonsense with status 200.
 
@@ -78,6 +79,16 @@ INVALID = ("contains NaN", "contains +inf", "has a finite logit for a masked tok
 """Possible defects of a row, each a key of the advice."""
 
 
+FORCED = 1e4
+"""Distance to all other logits that leaves a row a single token, as masks do: vLLM's thinking budget writes 1e9."""
+
+
+def forced_token(logits: torch.Tensor) -> torch.Tensor:
+    """Return a bool ``[..., vocab]``: True for the only token that a row was left with, by masks or a huge logit."""
+    best = logits.amax(-1, keepdim=True)
+    return (logits == best) & ((logits >= best - FORCED).sum(-1, keepdim=True) == 1)
+
+
 def invalid(before: torch.Tensor, after: torch.Tensor) -> tuple[str, int] | None:
     """Return the defect of a row ``[vocab]`` after ``apply``, and a token that shows it."""
     nan, infinite, revived, empty = INVALID
@@ -85,7 +96,7 @@ def invalid(before: torch.Tensor, after: torch.Tensor) -> tuple[str, int] | None
     for text, bad in (
         (nan, after.isnan()),
         (infinite, (after == math.inf) & (before != math.inf)),
-        (revived, masked & (after > -math.inf)),
+        (revived, masked & (after > -math.inf) & ~forced_token(after)),
     ):
         if bool(bad.any()):
             return text, int(bad.to(torch.int8).argmax())

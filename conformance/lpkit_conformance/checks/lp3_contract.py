@@ -26,6 +26,7 @@ from lpkit_conformance.checks.lazily import (
     trails,
     verify,
 )
+from lpkit_conformance.checks.lp1_odd import forced_token
 from lpkit_conformance.checks.lp3_purity import ContractCheck
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.programs.generate import Arrive, Step, program
@@ -195,10 +196,6 @@ class LP304(ContractCheck):
         return None
 
 
-FORCED = 1e4
-"""Distance to all other logits that leaves a row a single token, as masks do: vLLM's thinking budget writes 1e9."""
-
-
 class LP305(ContractCheck):
     """Masked tokens stay masked.
 
@@ -220,8 +217,7 @@ class LP305(ContractCheck):
         forced: Failed | None = None
         for masked in masks(subject, logits):
             result = again(logits.masked_fill(masked, -math.inf))
-            revived, best = masked & (result > -math.inf), result.amax(1, keepdim=True)
-            only = (result == best) & ((result > best - FORCED).sum(1, keepdim=True) == 1)
+            revived, only = masked & (result > -math.inf), forced_token(result)
             for wrong, advised in ((revived & ~only, False), (revived & only, True)):
                 if bool(wrong.any()):
                     row, token = (int(i) for i in wrong.nonzero()[0])

@@ -116,3 +116,24 @@ class DividesByTiny(lpkit.LogitsProcessor):
 
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
         return logits.div_(self.scale[rows].unsqueeze(1))
+
+
+@sound("leaves each row its token alone, masked or not, as vLLM's thinking budget does")
+class ForcesANamedToken(lpkit.LogitsProcessor):
+    CASE = {"extra_args": {"forces_token": 12}}
+
+    class Params(lpkit.Params, prefix="forces_"):
+        token: lpkit.TokenId
+
+    token = lpkit.column(torch.int64)
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        return torch.full_like(logits, -INF).scatter_(1, self.token[rows].unsqueeze(1), 0.0)
+
+
+@defect("LP111", "sets the logit of a token that masks forbade, if requests name token 0", cause="sets the logit whatever")
+class RevivesForSomeTokens(ForcesANamedToken):
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        token = self.token[rows].unsqueeze(1)
+        set_, added = logits.scatter(1, token, 4.0), logits.scatter_add(1, token, torch.ones_like(logits))
+        return torch.where(token == 0, set_, added)
