@@ -237,12 +237,14 @@ class LP603(Check):
 class LP608(Check):
     """A running request keeps its state, however many others come.
 
-    While a request runs, hundreds of others with different arguments arrive and leave. It gets the same as alone.
+    While a request runs, hundreds of others with different arguments arrive and leave. It gets the same as alone, and
+    so does a request that arrives after them.
 
     Why: if a table of bounded size drops or overwrites its oldest entry, a long request gets another request's
-    arguments, or none.
+    arguments, or none. If a full table answers with an entry that it has, a new request gets another request's.
 
-    Fix: keep what a running request uses with its row (V1) or slot (V2), whatever a table of all of them drops.
+    Fix: keep what a running request uses with its row (V1) or slot (V2), whatever a table of all of them drops. Compute
+    what a full table lacks.
     """
 
     code, name, requires, method = "LP608", "keeps-running-state", ("LP101", "LP301", "LP601", "LP113", "LP210"), STATE
@@ -250,27 +252,30 @@ class LP608(Check):
     needs_action = True
 
     def run(self, subject: Subject) -> str | None:
-        crowd = replace(subject, relatives=(subject.setup.case, *relatives_of(subject, range(1, PASSING + 1))))
+        crowd = replace(subject, relatives=(subject.setup.case, *relatives_of(subject, range(1, PASSING + 2))))
         crowd.plugin.restore_modules()
         host = parts.default_host(crowd, 2 + PASSING_AT_ONCE)
         ops: list[Op] = [Arrive("resident", 0), Step()]
-        for start in range(1, len(crowd.cases), PASSING_AT_ONCE):
-            names = [(f"r{n}", n) for n in range(start, min(start + PASSING_AT_ONCE, len(crowd.cases)))]
+        late = len(crowd.cases) - 1
+        for start in range(1, late, PASSING_AT_ONCE):
+            names = [(f"r{n}", n) for n in range(start, min(start + PASSING_AT_ONCE, late))]
             ops += [*(Arrive(name, n) for name, n in names), Step(), *(Finish(name) for name, _ in names)]
-        served = list(host.run(ops := [*ops, Step()]))
+        served = list(host.run(ops := [*ops, Arrive("late", late), Step()]))
         runs = solo.solo_runs(crowd)
-        acted = runs.prepare({"resident": host.pool.requests["resident"]})
+        acted = runs.prepare({name: host.pool.requests[name] for name in ("resident", "late")})
         for observation in served:
             mismatch = compare.compare(observation, runs)
             if mismatch is not None:
                 lost = culprit.find_culprit(crowd, ops, host.max_num_seqs, mismatch, parts.default_host)
-                passed = min((observation.step - 1) * PASSING_AT_ONCE, len(crowd.cases) - 1)
+                key = "saturated" if mismatch.request == "late" else "dropped"
+                passed = min((observation.step - 1) * PASSING_AT_ONCE, late)
                 raise Failed(
                     f"a request gets different logits than alone once {passed} others with other arguments have come",
-                    {"token id": str(mismatch.token), "output tokens": str(observation.step - 1)},
+                    {"request": mismatch.request, "token id": str(mismatch.token), "step": str(observation.step)},
                     f"{mismatch.expected:g}",
                     f"{mismatch.got:g}",
-                    cause=advice.cause("dropped", self.code),
+                    cause=advice.cause(key, self.code),
+                    fix=advice.fix(key, self.code),
                     location=lost.line if lost else "",
                     state=lost.name if lost else "",
                 )

@@ -131,7 +131,9 @@ class ForcesANamedToken(lpkit.LogitsProcessor):
         return torch.full_like(logits, -INF).scatter_(1, self.token[rows].unsqueeze(1), 0.0)
 
 
-@defect("LP111", "sets the logit of a token that masks forbade, if requests name token 0", cause="sets the logit whatever")
+@defect(
+    "LP111", "sets the logit of a token that masks forbade, if requests name token 0", cause="sets the logit whatever"
+)
 class RevivesForSomeTokens(ForcesANamedToken):
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
         token = self.token[rows].unsqueeze(1)
