@@ -33,17 +33,21 @@ class Activity:
     Attributes:
         seen: by variant, each length of its outputs in order, and the plugin's edit of its row at that length.
         raises: True if the plugin raised an exception meanwhile; the checks that run programs report it.
+        raised: the exception in everyday steps, if any, and how many output tokens the requests had.
     """
 
     def __init__(self, subject: Subject) -> None:
         self._subject = subject
         self.seen: dict[int, list[tuple[int, Shape]]] = {i: [] for i in subject.variants}
         self.raises = False
+        self.raised: tuple[PluginError, int] | None = None
         for look in (self._run, self._climb):
             try:
                 look()
-            except (PluginError, Blocked, StandinError):
+            except (PluginError, Blocked, StandinError) as error:
                 self.raises = True
+                if look == self._run and isinstance(error, PluginError):
+                    self.raised = error, 1 + max((length for length, _ in self.seen[0]), default=-1)
 
     @property
     def lengths(self) -> list[int]:

@@ -148,11 +148,15 @@ def one_report_each(results: Sequence[CheckResult], announced: Collection[str] =
         if met in first and first[met] != result.code:
             roots.setdefault((result.code, result.host), first[met])
 
+    def explained(code: str, host: str) -> set[str]:
+        on = [other for failing, other in of_host if failing == code and ("" in (host, other) or host == other)]
+        return {roots.get((code, other), code) for other in on or [host]}
+
     def reported(result: CheckResult) -> CheckResult:
         root = roots.get((result.code, result.host))
         if root is None and result.status != "blocked":
             return result
-        codes = {roots.get((code, result.host), roots.get((code, ""), code)) for code in result.roots}
+        codes = {root for code in result.roots for root in explained(code, result.host)}
         if root is None and codes == result.roots:
             return result
         return CheckResult(

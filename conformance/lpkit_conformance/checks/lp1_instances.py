@@ -96,9 +96,9 @@ class LP108(Check):
     Fix: create state in ``__init__``.
     """
 
-    code, name, requires, needs_action = "LP108", "instances-are-separate", ("LP101", "LP301", "LP602"), True
+    code, name, requires, needs_action = "LP108", "instances-are-separate", ("LP101", "LP301"), True
     method, own_exceptions = STATE, EVERY_METHOD
-    suspects = ("LP605",)
+    suspects = ("LP602", "LP605")
 
     def run(self, subject: Subject) -> str | None:
         parties: tuple[tuple[Op, ...], ...] = (

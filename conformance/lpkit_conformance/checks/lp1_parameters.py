@@ -15,6 +15,7 @@ from lpkit_conformance.checks.base import STATE, Check
 from lpkit_conformance.checks.lazily import (
     Host,
     Subject,
+    acting,
     admission,
     calls,
     findings,
@@ -205,8 +206,8 @@ class LP104(Check):
 
     A request that ``validate_params`` accepted completes its whole life cycle without an exception. This includes
     requests with odd arguments, without a vLLM field that the case names, such as ``stop_token_ids``, or without one of
-    its arguments, and greedy requests, resumed ones and those with a seed, stop token ids or ``min_tokens``. The other
-    checks leave out a kind for which the plugin raises.
+    its arguments, and greedy requests, resumed ones, those with a seed, stop token ids or ``min_tokens``, and outputs
+    of some length. The other checks leave out a kind for which the plugin raises.
 
     Why: an exception in ``update_state``, ``add_request`` or ``apply`` stops the engine for all requests: one
     client's 2**63 or out-of-vocabulary token id is an outage for everyone.
@@ -226,6 +227,11 @@ class LP104(Check):
             summary = f"{error.method} fails for a request with {kind}: it {error.summary}"
             where, fix = {**finding.where, "request": kind}, self._fix(subject, error)
             raise Failed(replace(finding, summary=summary, where=where, fix=fix))
+        if subject.longest and (raised := acting.activity(replace(subject, longest=None)).raised):
+            error, outputs = raised
+            finding = findings.raised(subject.plugin.cls, error)
+            summary = f"{error.method} fails for requests with {outputs} output tokens: it {error.summary}"
+            raise Failed(replace(finding, summary=summary, fix=finding.fix or advice.fix("alone", "raised")))
         for served in odd_arguments.odd_served(subject):
             tried += served.refusal is None
             if served.error is not None:

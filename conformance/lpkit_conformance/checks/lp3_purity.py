@@ -95,7 +95,7 @@ class LP303(ContractCheck):
     """
 
     code, name = "LP303", "pure-apply"
-    quick, suspects = "first", ("LP605",)
+    quick, suspects = "first", ("LP602", "LP605")
     requires = ("LP101", "LP301", "LP507", "LP601")
     edited: bool | None = None
     """True if a batch was edited; None before the first batch."""

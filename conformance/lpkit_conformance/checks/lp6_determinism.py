@@ -81,7 +81,7 @@ class LP601(Check):
     """
 
     code, name, requires = "LP601", "two-instances-agree", ("LP101", "LP301", "LP108", "LP402")
-    quick, suspects = "first", ("LP605",)
+    quick, suspects = "first", ("LP602", "LP605")
 
     def run(self, subject: Subject) -> str | None:
         self._compare(subject)

@@ -36,6 +36,7 @@ def second_rank(target: str, subject: Subject, follow: bool = False) -> Child:
         "setup": {name: getattr(setup, name) for name in ("vocab_size", "max_num_seqs", "seed", "tokenizer", "model")},
         "foreign": subject.foreign,
         "without": subject.without,
+        "longest": subject.longest,
         "device": str(setup.device),
         "follow": follow,
         "path": import_path(),
@@ -109,6 +110,8 @@ def work(parent: Parent) -> None:
             **job["setup"],
         )
         with trail() if job["follow"] else nullcontext() as seen:
-            subject = replace(subject, foreign=tuple(job["foreign"]), without=tuple(job["without"]))
+            subject = replace(
+                subject, foreign=tuple(job["foreign"]), without=tuple(job["without"]), longest=job["longest"]
+            )
             chosen = choices(subject, rank=1)
         parent.answer(chosen if seen is None else seen)

@@ -155,11 +155,13 @@ class Requests:
         foreign: ``extra_args`` of other processors, which all requests carry.
         without: kinds of requests that are left out, as the plugin raises for them: by a field that makes the kind, or
             ``resumed``.
+        longest: the most output tokens of a request, as the plugin raises for more; None: any number.
     """
 
     cases: tuple[Case, ...]
     foreign: Foreign = FOREIGN_ARGS
     without: tuple[str, ...] = ()
+    longest: int | None = None
 
 
 def _markers(value: object) -> dict[str, tuple[int, ...]]:

@@ -31,7 +31,7 @@ class Subject:
         setup: the engine and the case.
         foreign: ``extra_args`` of other processors; requests that do not use the plugin carry only these. Empty: the
             plugin raises for them, and hosts leave them out.
-        without: kinds of requests that are left out, as in :class:`Requests`.
+        without, longest: kinds of requests that are left out, as in :class:`Requests`.
         relatives: other requests than those derived from the case, the case first; None: derive them.
         memo: the facts; new in every copy.
         home: the subject that :meth:`within` was asked of; None in every other copy.
@@ -41,6 +41,7 @@ class Subject:
     setup: Setup
     foreign: Foreign = FOREIGN_ARGS
     without: tuple[str, ...] = ()
+    longest: int | None = None
     relatives: tuple[Case, ...] | None = None
     memo: Memo = field(default_factory=Memo, init=False, repr=False, compare=False)
     home: Subject | None = field(default=None, init=False, repr=False, compare=False)
@@ -116,8 +117,11 @@ class Subject:
         return (*relatives, *(other for other in others if other.reasoning == case.reasoning))
 
     def most_outputs(self, variant: int | None) -> int | None:
-        """Return the most output tokens of a request that its case allows; None if it names no limit."""
-        return None if variant is None else self.cases[variant % len(self.cases)].fields.get("max_tokens")
+        """Return the most output tokens of a request; None if neither its case nor the plugin limits them."""
+        if variant is None:
+            return None
+        of_case = self.cases[variant % len(self.cases)].fields.get("max_tokens")
+        return min(filter(None, (of_case, self.longest)), default=None)
 
     @property
     def with_less(self) -> list[int]:
@@ -135,7 +139,10 @@ class Subject:
         self, variant: int | None, greedy: bool = False, salt: int = 0, prompt_len: int = USUAL_PROMPT
     ) -> SamplingParams:
         """Return a request's parameters as they reach the engine; ``variant`` None does not use the plugin."""
-        return self.completed(self.asked(variant, greedy, salt), prompt_len)
+        params = self.completed(self.asked(variant, greedy, salt), prompt_len)
+        if self.longest and variant is not None:
+            params.max_tokens = min(params.max_tokens or self.longest, self.longest)
+        return params
 
     def completed(self, params: SamplingParams, prompt_len: int = USUAL_PROMPT) -> SamplingParams:
         """Return ``params`` with ``max_tokens``, which vLLM's ``InputProcessor`` fills in after validation."""

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import pytest
+import torch
 import zoo
+from lpkit.v1 import BatchUpdate
 from lpkit_conformance.results import CheckResult, Finding, TargetResult
+from lpkit_conformance.settings.cases import Case
+from zoo.correct.v1 import ByHand
+from zoo.lp104 import FewFactors
 
 
 @pytest.mark.parametrize(
@@ -16,6 +21,7 @@ from lpkit_conformance.results import CheckResult, Finding, TargetResult
         ("MeasuresPrompt", ("LP403",)),
         ("DeviationOfMasked", ("LP307",)),
         ("SeedsByClock", ("LP601", "LP303")),
+        ("DrawsPerCall", ("LP108", "LP601")),
     ],
 )
 def test_what_follows_from_a_failed_check_is_not_a_finding_of_its_own(name: str, consequences: tuple[str, ...]) -> None:
@@ -23,6 +29,36 @@ def test_what_follows_from_a_failed_check_is_not_a_finding_of_its_own(name: str,
     results = zoo.run_all(defect, select=(defect.code, *consequences))
     assert {result.code for result in results if result.status == "failed"} == {defect.code}
     assert all("blocked" in zoo.outcome(results, code) for code in consequences)
+
+
+class Stays(ByHand):
+    """Its requests' state stays in its row when they move."""
+
+    def moves(self, update: BatchUpdate) -> None:
+        pass
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        self.rows = {row: state for row, state in self.rows.items() if row < len(logits)}
+        return super().apply(logits)
+
+
+class StaysAndDraws(Stays):
+    """It also draws a number that nothing reads."""
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        torch.rand(1)
+        return super().apply(logits)
+
+
+class StaysAndRaises(Stays, FewFactors):
+    """It also raises once an output has 36 tokens."""
+
+
+@pytest.mark.parametrize(("target", "other"), [(StaysAndDraws, "LP602"), (StaysAndRaises, "LP104")])
+def test_what_spoils_no_logits_of_short_outputs_hides_no_forgotten_move(target: type[Stays], other: str) -> None:
+    defect = zoo.Defect(target.__name__, target, "v1", Case.parse(Stays.CASE), "", code="LP204")
+    results = zoo.run_all(defect, select=("LP204", "LP601", "LP402", other))
+    assert {result.code for result in results if result.status == "failed"} == {"LP204", other}
 
 
 @pytest.mark.parametrize("name", ["FalseClaim", "FalseOnTies"])

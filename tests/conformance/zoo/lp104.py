@@ -326,3 +326,25 @@ class ExpectsNewRequests(Bias):
 class DividesByItsTemperature(DividesByTemperature):
     def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
         return super().enter(params, prompt, outputs) if params.temperature else self.read(params)
+
+
+@defect("LP104", "factors for the first 36 tokens of an output, and none for those after", line="FACTORS[len(")
+class FewFactors(Bias):
+    FACTORS = [1.0 + n / 36 for n in range(36)]
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        found = self.read(params)
+        return found and (*found, outputs)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (where, bias, outputs) in self.rows.items():
+            logits[row, where] += bias * self.FACTORS[len(outputs)]
+        return logits
+
+
+@sound("factors for the first 36 tokens of an output, of which the last goes on")
+class FewFactorsAndOn(FewFactors):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (where, bias, outputs) in self.rows.items():
+            logits[row, where] += bias * self.FACTORS[min(len(outputs), 35)]
+        return logits
