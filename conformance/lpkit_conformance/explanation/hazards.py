@@ -55,14 +55,21 @@ def fix_for(held: set[Hazard], meant: Hazard | None, readers: Sequence[str]) -> 
     return fix(meant if meant in held else next(name for name in get_args(Hazard) if name in held), *readers)
 
 
-def fix_for_exception(ops: Sequence[Op], held: set[Hazard], meant: Hazard | None, method: str, odd: bool) -> str:
-    """Return the fix for an exception of a method, by the least that it needs; ``odd``: it needs odd arguments."""
+def fix_for_exception(
+    ops: Sequence[Op], held: set[Hazard], meant: Hazard | None, method: str, odd: bool, later: bool
+) -> str:
+    """Return the fix for an exception of a method, by the least that it needs.
+
+    Args:
+        odd: it needs odd arguments.
+        later: a request that has output meets it, too.
+    """
     arrivals = [op for op in ops if isinstance(op, Arrive)]
     if all(op.variant is None for op in arrivals):
         return fix("stranger", "entry")
     first = sum(op.count for op in ops if isinstance(op, Step)) == 1
     if len(arrivals) == 1 and held == {"alone"} and (first or odd):
-        return fix("first" if method == "apply" and not odd else "admitted", "entry")
+        return fix("admitted" if method != "apply" or odd else "always" if later else "first", "entry")
     return fix_for(held, meant, ("raised",))
 
 

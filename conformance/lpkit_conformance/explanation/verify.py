@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from lpkit_conformance.activity.stand import Stance, stand_at
 from lpkit_conformance.expectation.compare import Mismatch, compare, unequal
 from lpkit_conformance.expectation.solo import SoloRuns, fresh_batch, solo_runs
 from lpkit_conformance.explanation import findings
@@ -34,6 +35,9 @@ from lpkit_conformance.programs.generate import Arrive, Finish, Op, Preempt, Pro
 from lpkit_conformance.results import Failed, Finding, NeverActive
 from lpkit_conformance.subject.subject import Subject
 from lpkit_conformance.vllm_api.runners import V2
+
+LATER = 3
+"""Output tokens of a request that is no longer in its first step."""
 
 Trouble = Mismatch | PluginError
 """A row that differs, or an exception of the plugin."""
@@ -332,7 +336,16 @@ def _fix(subject: Subject, small: Program, finding: Finding, trouble: Trouble, h
         return fix_for(held, hazard, readers)
     given = range(1 + len(subject.setup.others))
     odd = any(_outcome(subject, small, default_host, _using(number, small.ops)) is None for number in given)
-    return fix_for_exception(small.ops, held, hazard, finding.where["method"], odd)
+    return fix_for_exception(small.ops, held, hazard, finding.where["method"], odd, _raises_later(subject, trouble))
+
+
+def _raises_later(subject: Subject, trouble: Trouble) -> bool:
+    """Return True if a request of the case that has output meets the same exception."""
+    try:
+        stand_at(subject, [Stance(0, "later", LATER)])
+    except PluginError as error:
+        return _alike(trouble, error)
+    return False
 
 
 def _using(variant: int, ops: Sequence[Op]) -> list[Op]:

@@ -330,7 +330,7 @@ class DividesByItsTemperature(DividesByTemperature):
 
 @defect("LP104", "factors for the first 36 tokens of an output, and none for those after", line="FACTORS[len(")
 class FewFactors(Bias):
-    FACTORS = [1.0 + n / 36 for n in range(36)]
+    FACTORS: ClassVar[list[float]] = [1.0 + n / 36 for n in range(36)]
 
     def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
         found = self.read(params)

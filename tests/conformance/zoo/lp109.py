@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import lpkit
 import torch
@@ -274,3 +274,26 @@ class LastLimit(Bias):
         for row, (where, _) in self.rows.items():
             logits[row, where] += 2.0 if self.limit > 0 else -2.0
         return logits
+
+
+@defect("LP109", "looks a factor up that its table lacks, at each step", fix="raises at each step")
+class LooksUpNothing(Bias):
+    FACTORS: ClassVar[dict[str, float]] = {"usual": 1.0}
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        found = self.read(params)
+        return found and (*found, outputs)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (where, bias, outputs) in self.rows.items():
+            logits[row, where] += bias * self.FACTORS[self.key(outputs)]
+        return logits
+
+    def key(self, outputs: list[int]) -> str:
+        return "unusual"
+
+
+@defect("LP109", "looks a factor up that its table lacks, before the first token of an output", fix="first step")
+class LooksUpNothingYet(LooksUpNothing):
+    def key(self, outputs: list[int]) -> str:
+        return "usual" if outputs else "unusual"
