@@ -28,10 +28,17 @@ from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.subject.calls import calling
 from lpkit_conformance.subject.subject import Subject
 from lpkit_conformance.vllm_api.runners import V1, V2
+from lpkit_conformance.vllm_api.tokenizer import leaves
 
 MOST_SHOWN = 5
 MOST_STREAMS = 24
 """Cases that are served together, in search of one that reaches more."""
+
+MOST_COMPARED = 16
+"""Token ids of conditions that are generated."""
+
+EQUAL = (ast.Eq, ast.NotEq, ast.In, ast.NotIn)
+"""Comparisons of which a single number gives another answer."""
 
 STEPS = 25
 """Steps with a mixture of changes of the batch."""
@@ -108,6 +115,8 @@ def further(served: Sequence[Sequence[Subject]], ran: Reached) -> tuple[Case, st
     with plugin.as_imported():
         asked = (case for subject in served[0] for case in streams(subject) if plugin.accepts(case.params()))
         accepted = list(itertools.islice(asked, MOST_STREAMS))
+        if compared := tuple(_compared(plugin.cls, missing, served[0][0].setup.vocab_size))[:MOST_COMPARED]:
+            accepted.append(replace(served[0][0].setup.case, output_token_ids=compared))
 
     def reached(*alone: Case) -> list[Block]:
         ran.clear()
@@ -122,6 +131,25 @@ def further(served: Sequence[Sequence[Subject]], ran: Reached) -> tuple[Case, st
     best = max(accepted, key=lambda case: len(reached(case)))
     lines = reached(best)
     return (best, _in_words(lines).replace(UNCALLED, "")) if lines else None
+
+
+def _compared(cls: Any, missing: Sequence[Block], vocab_size: int) -> Iterator[int]:
+    """Yield the token ids, constants of the class included, with which conditions around these blocks compare."""
+    for node in ast.walk(syntax_of(home_of(cls))):
+        if isinstance(node, ast.If) and any(node.lineno < first <= (node.end_lineno or 0) for _, first, *_ in missing):
+            for part in ast.walk(node.test):
+                if isinstance(part, ast.Compare) and isinstance(part.ops[0], EQUAL):
+                    numbers = leaves([_constant(side, cls) for side in (part.left, *part.comparators)])
+                    yield from (item for item in numbers if type(item) is int and 0 <= item < vocab_size)
+
+
+def _constant(node: ast.expr, cls: Any) -> Any:
+    """Return the value of a literal, or of a constant of the class or its module; None of anything else."""
+    name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+    with contextlib.suppress(ValueError):
+        value = ast.literal_eval(node)
+        return sorted(value) if isinstance(value, set) else value
+    return getattr(cls, name, getattr(sys.modules[cls.__module__], name, None)) if name.isupper() else None
 
 
 def _play(subject: Subject) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from lpkit.v1 import BatchUpdate, process_dict_updates
@@ -405,3 +405,34 @@ class WaitsForTheShortest(History):
         for row, (weight, outputs) in self.rows.items():
             logits[row, 5] -= weight * len(outputs)
         return logits
+
+
+@sound("lowers its token further once a sequence of its class was written")
+class AfterItsSequence(History):
+    END: ClassVar[list[int]] = [217, 218, 219]
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (weight, outputs) in self.rows.items():
+            logits[row, 5] -= weight * (2 if self.ended(outputs) else 1)
+        return logits
+
+    def ended(self, outputs: list[int]) -> bool:
+        return outputs[-3:] == self.END
+
+
+@defect("LP201", "is switched over for all requests once one of them has written a sequence", state="self.over")
+class OverForAll(AfterItsSequence):
+    over = False
+
+    def ended(self, outputs: list[int]) -> bool:
+        if outputs[-3:] == self.END:
+            self.over = True
+        return self.over
+
+
+@defect("LP201", "is switched over for all requests once one of them has written a token", state="self.over")
+class OverForAllAtAToken(OverForAll):
+    def ended(self, outputs: list[int]) -> bool:
+        if outputs and outputs[-1] == 300:
+            self.over = True
+        return self.over
