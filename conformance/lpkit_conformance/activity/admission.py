@@ -19,7 +19,7 @@ from lpkit_conformance.programs.generate import Arrive, Step
 from lpkit_conformance.settings.cases import FOREIGN_ARGS, Foreign, WatchedArgs, make_params
 from lpkit_conformance.settings.hosts import hosts_of
 from lpkit_conformance.subject.memo import fact
-from lpkit_conformance.subject.subject import Subject
+from lpkit_conformance.subject.subject import COOL, WARM, Subject
 
 
 @dataclass(frozen=True)
@@ -54,28 +54,42 @@ def let_in(subject: Subject) -> Foreign:
     return admitted or (() if raises else FOREIGN_ARGS[-1:])
 
 
-KINDS: dict[str, tuple[str, Any]] = {
-    "temperature": ("temperature 0", 0.0),
-    "seed": ("a seed", 1000),
-    "stop_token_ids": ("stop token ids", [3, 4]),
-    "min_tokens": ("`min_tokens`", 1),
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "temperature": ("temperature 0", {"temperature": 0.0}),
+    "cool": ("a temperature below 1", {"temperature": COOL}),
+    "warm": ("a temperature above 1", {"temperature": WARM}),
+    "seed": ("a seed", {"seed": 1000}),
+    "stop_token_ids": ("stop token ids", {"stop_token_ids": [3, 4]}),
+    "min_tokens": ("`min_tokens`", {"min_tokens": 1}),
 }
-"""Fields that servers set: in words, and with a value."""
+"""Kinds of requests by a field that servers set: in words, and with a value."""
+
+
+def _kinds(subject: Subject) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Return the kinds whose field the case leaves to the server."""
+    given = subject.setup.case.fields
+    return {kind: (words, fields) for kind, (words, fields) in KINDS.items() if not fields.keys() & given.keys()}
+
+
+@fact
+def refused_kinds(subject: Subject) -> dict[str, str]:
+    """Return in words the kinds of requests that ``validate_params`` refuses only for their server's fields."""
+    case, accepts = subject.setup.case, subject.plugin.accepts
+    asked = _kinds(subject) if accepts(case.params()) else {}
+    return {kind: words for kind, (words, fields) in asked.items() if not accepts(case.params(**fields))}
 
 
 @fact
 def raising_kinds(subject: Subject) -> dict[str, tuple[str, PluginError]]:
     """Return in words the kinds of accepted requests for which the plugin raises, if it does not for others.
 
-    A kind is a field that a server sets, ``extra_args`` if a client leaves out an argument, the text of a relative of
+    A kind is one of :data:`KINDS`, ``extra_args`` if a client leaves out an argument, the text of a relative of
     the case, which is its own words, or ``resumed``.
     """
     case = subject.setup.case
     plain = [case.params(), make_params({})] * 2
     kinds = {
-        name: (words, [case.params(**{name: value}), make_params({name: value})])
-        for name, (words, value) in KINDS.items()
-        if name not in case.fields
+        kind: (words, [case.params(**fields), make_params(fields)]) for kind, (words, fields) in _kinds(subject).items()
     }
     kinds["extra_args"] = ("fewer arguments", [subject.cases[variant].params() for variant in subject.with_less])
     others = [other for n, other in enumerate(subject.cases) if n and n not in subject.with_less]

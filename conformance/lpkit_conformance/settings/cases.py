@@ -153,8 +153,7 @@ class Requests:
     Attributes:
         cases: arguments that switch the plugin on.
         foreign: ``extra_args`` of other processors, which all requests carry.
-        without: kinds of requests that are left out, as the plugin raises for them: by a field that makes the kind, or
-            ``resumed``.
+        without: kinds of requests that are left out, as the plugin refuses them or raises for them.
         longest: the most output tokens of a request, as the plugin raises for more; None: any number.
     """
 

@@ -21,6 +21,9 @@ from lpkit_conformance.subject.worlds import World
 USUAL_PROMPT = 5
 """Tokens of a prompt, for checks that do not depend on the prompt's length."""
 
+COOL, WARM = 0.75, 1.25
+"""Temperatures of two thirds of the requests."""
+
 
 @dataclass(frozen=True)
 class Subject:
@@ -173,8 +176,9 @@ class Subject:
         """Return the fields that a server writes into every request, independent of the client's values."""
         size = self.setup.vocab_size
         stops = [size - 2, size - 3]  # no program's model chooses them
+        cool, warm = (1.0 if kind in self.without else value for kind, value in (("cool", COOL), ("warm", WARM)))
         return {
-            "temperature": (1.0, 0.75, 1.25)[salt % 3],
+            "temperature": (1.0, cool, warm)[salt % 3],
             "max_tokens": (None, self.setup.world.max_model_len)[salt % 2],
             "seed": 1000 + salt if salt % 5 == 1 and "seed" not in self.without else None,
             "stop_token_ids": stops if salt % 4 == 2 and "stop_token_ids" not in self.without else None,

@@ -15,7 +15,7 @@ import torch
 from lpkit.loading import interfaces_of
 
 from lpkit_conformance.activity.acting import activity
-from lpkit_conformance.activity.admission import let_in, raising_kinds
+from lpkit_conformance.activity.admission import let_in, raising_kinds, refused_kinds
 from lpkit_conformance.activity.search import search
 from lpkit_conformance.checks.base import Check, Engine, Rule, judge
 from lpkit_conformance.checks.catalogue import by_code, chosen
@@ -199,7 +199,11 @@ class Session:
         self.notes += [
             f"requests with {words} are left out, as the plugin raises for them: see LP104" for words in left_out
         ]
-        given = Requests(self.plan.cases, foreign, tuple(raising))
+        refused = {kind: words for subject in self.given("") for kind, words in refused_kinds(subject).items()}
+        self.notes += [
+            f"requests with {words} are left out, as `validate_params` refuses them" for words in refused.values()
+        ]
+        given = Requests(self.plan.cases, foreign, (*raising, *refused))
         subjects = {host: self._make(host, given) for host in self.hosts}
         lengths = [of.raised[1] for first, *_ in subjects.values() if (of := activity(first)).raised]
         if not raising and min(lengths, default=0) > EVERYDAY:

@@ -297,3 +297,20 @@ class LooksUpNothing(Bias):
 class LooksUpNothingYet(LooksUpNothing):
     def key(self, outputs: list[int]) -> str:
         return "usual" if outputs else "unusual"
+
+
+@sound("refuses fields that servers set next to its own, and raises if they arrive all the same")
+class RefusesServerFields(Bias):
+    @classmethod
+    def validate_params(cls, params: Any) -> None:
+        if cls.read(params) is not None and cls.has_others(params):
+            raise ValueError("bias needs temperature 1, and no seed, stop token ids or min_tokens")
+
+    @staticmethod
+    def has_others(params: Any) -> bool:
+        return params.temperature != 1.0 or bool(params.seed or params.stop_token_ids or params.min_tokens)
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        state = super().enter(params, prompt, outputs)
+        assert state is None or not self.has_others(params)
+        return state
