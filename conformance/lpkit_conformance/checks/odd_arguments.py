@@ -24,7 +24,7 @@ from lpkit_conformance.hosts import Driver, PluginError, drive
 from lpkit_conformance.hosts.requests import ActiveRequest, make_active
 from lpkit_conformance.processes.pulse import GIVEN
 from lpkit_conformance.programs.generate import Arrive
-from lpkit_conformance.settings.cases import WatchedArgs, make_params
+from lpkit_conformance.settings.cases import WatchedArgs, accepted_at, make_params, replaced
 from lpkit_conformance.subject.memo import fact
 from lpkit_conformance.subject.subject import Subject
 from lpkit_conformance.vllm_api.tokenizer import SPECIAL
@@ -185,8 +185,8 @@ def ends(value: Any, accepts: Callable[[Any], bool]) -> Iterator[Any]:
 
             yield _extended(value, _last(len(value), 1, fits))
         for place in places:
-            for end in ends(value[place], partial(_accepted_at, value, place, accepts)):
-                yield _replaced(value, place, end)
+            for end in ends(value[place], partial(accepted_at, value, place, accepts)):
+                yield replaced(value, place, end)
 
 
 def _last(inside: int, step: int, accepts: Callable[[int], bool]) -> int:
@@ -214,17 +214,6 @@ def _nearest(inside: float, outside: float, accepts: Callable[[float], bool]) ->
 
 def _extended(items: Sequence[Any], size: int) -> list[Any]:
     return [items[n % len(items)] for n in range(size)]
-
-
-def _replaced(value: Any, place: Any, item: Any) -> Any:
-    """Return a list or an object with another item in one place."""
-    if isinstance(value, Mapping):
-        return {**value, place: item}
-    return [*value[:place], item, *value[place + 1 :]]
-
-
-def _accepted_at(value: Any, place: Any, accepts: Callable[[Any], bool], item: Any) -> bool:
-    return accepts(_replaced(value, place, item))
 
 
 @dataclass

@@ -365,6 +365,7 @@ def _of_copies(node: ast.expr, parent: ast.AST, field: str) -> Iterator[tuple[as
         isinstance(node, ast.Call)
         and ast.unparse(node.func) in ("list", "tuple", "dict", "set")
         and len(node.args) == 1
+        and not ast.unparse(node.args[0]).endswith((".keys()", ".values()", ".items()"))
     ):
         yield node.args[0], "edit"
     if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice) and isinstance(node.ctx, ast.Load):

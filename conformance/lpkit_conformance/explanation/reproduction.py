@@ -120,7 +120,9 @@ class Reproduction:
         }
         judged = given.pop(self.request, {})
         names = dict.fromkeys(name for fields in (judged, *given.values()) for name in fields)
-        return [name for name in names if any(other.get(name) != judged.get(name) for other in given.values())]
+        differ = [name for name in names if any(other.get(name) != judged.get(name) for other in given.values())]
+        everywhere = judged.keys() & set.intersection(*map(set, given.values())) if given else set[str]()
+        return [*dict.fromkeys(name if name in everywhere else name.partition("[")[0] for name in differ)]
 
     def last_read(self, early: bool) -> str:
         """Return ``file:line`` of the last read of an output list, or empty; ``early``: one with an unknown token."""

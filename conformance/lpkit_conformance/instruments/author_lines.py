@@ -74,6 +74,11 @@ def following(note: Callable[[FrameType, str, Any], None]) -> Iterator[None]:
         sys.settrace(outer)
 
 
+def home_of(cls: Any) -> str:
+    """Return the file of a class; empty if it is not a class, or has no file."""
+    return getattr(sys.modules.get(getattr(cls, "__module__", "")), "__file__", None) or ""
+
+
 def syntax_of(file: str) -> ast.Module:
     """Return the syntax tree of a file of the author's; not to be changed, as others get it, too."""
     return _parsed("".join(linecache.getlines(file)))

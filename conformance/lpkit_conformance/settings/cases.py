@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
+from itertools import chain, islice
 from typing import Any
 
 from lpkit._nearest import did_you_mean
@@ -34,12 +35,18 @@ CLOSE = 1.02
 MOST_NEIGHBOURS = 10
 """Relatives that differ in one thing."""
 
+MOST_OTHERS = 3
+"""Other flags, texts or keys in one position of an argument."""
+
 FEW_ITEMS = 8
 """Items of a long list that a relative has: what stands behind them in a table is reached by short programs."""
 
 STANDARD = ("max_tokens", "min_tokens", "seed", "stop_token_ids", "temperature")
 """Fields of vLLM's that differ between the relatives of a case that gives them."""
 
+
+Words = Callable[[], Iterable[str]]
+"""Returns texts that an argument may be; called only if other letters are refused."""
 
 Foreign = tuple[Mapping[str, Any] | None, ...]
 
@@ -210,10 +217,13 @@ class WatchedArgs(dict[str, Any]):
         return (dict, (dict(self),))
 
 
-def variants(case: Case, accepts: Callable[[SamplingParams], bool], vocab_size: int) -> list[Case]:
+def variants(
+    case: Case, accepts: Callable[[SamplingParams], bool], vocab_size: int, words: Words = tuple
+) -> list[Case]:
     """Return the case and up to three relatives with other numbers, so that two neighbours are never interchangeable.
 
-    Up to four cases with fewer arguments follow, for the checks that try every combination of requests in one position.
+    Without another number, they have another flag, text or key. Up to four cases with fewer arguments follow, for the
+    checks that try every combination of requests in one position.
     """
     relatives, extra = [case], case.fields.get("extra_args")
     usual = {name: case.fields[name] for name in STANDARD if case.fields.get(name)}
@@ -224,13 +234,16 @@ def variants(case: Case, accepts: Callable[[SamplingParams], bool], vocab_size: 
             if relative not in relatives and _usable(relative, accepts):
                 relatives.append(relative)
                 break
+    relatives += _otherwise(case, accepts, words) if relatives == [case] else []
     return [*relatives[:VARIANTS], *_shorter(case, accepts, vocab_size)]
 
 
-def neighbours(case: Case, accepts: Callable[[SamplingParams], bool], vocab_size: int) -> list[Case]:
+def neighbours(
+    case: Case, accepts: Callable[[SamplingParams], bool], vocab_size: int, words: Words = tuple
+) -> list[Case]:
     """Return relatives that differ from the case in an argument, or in the order, an item or the length of a list.
 
-    The numbers of the first are close to the case's: they may be rounded.
+    Flags, texts and keys of objects differ, too. The numbers of the first are close to the case's: they may be rounded.
     """
     extra = case.fields.get("extra_args") or {}
     shifted = _shift(extra, 1, vocab_size)
@@ -250,7 +263,59 @@ def neighbours(case: Case, accepts: Callable[[SamplingParams], bool], vocab_size
                 changes.append({key: [value[0], *shifted[key][1:-1], value[-1]]})
                 changes.append({key: [*value[:-1], shifted[key][-1]]})
     close = _changed(extra, lambda item, _: _scaled(item, CLOSE) if isinstance(item, float) else item)
-    return _with_arguments(case, [close, *({**extra, **change} for change in changes[:MOST_NEIGHBOURS])], accepts)
+    numbers = _with_arguments(case, [close, *({**extra, **change} for change in changes[:MOST_NEIGHBOURS])], accepts)
+    return [*numbers, *_otherwise(case, accepts, words)]
+
+
+def _otherwise(case: Case, accepts: Callable[[SamplingParams], bool], words: Words) -> list[Case]:
+    """Return relatives that differ from the case in a flag, in a text, or in a key of an object."""
+    extra = case.fields.get("extra_args") or {}
+
+    def usable(key: str, value: Any) -> bool:
+        return _usable(replace(case, fields={**case.fields, "extra_args": {**extra, key: value}}), accepts)
+
+    others = ({**extra, key: other} for key in extra for other in _others(extra[key], partial(usable, key), words))
+    return _with_arguments(case, [*islice(others, MOST_NEIGHBOURS)], accepts)
+
+
+def _others(value: Any, accepts: Callable[[Any], bool], words: Words) -> Iterator[Any]:
+    """Yield accepted values with another flag, text or key in one position."""
+    tried: Iterable[Any] = ()
+    places: list[Any] = []
+    if isinstance(value, int) and value in (0, 1):  # also a flag, as servers pass it on
+        tried = [type(value)(not value)]
+    elif isinstance(value, str):
+        tried = chain([value.swapcase(), _other_letter(value), value + value[:1]], words())
+    elif isinstance(value, Mapping):
+        places = [*value]
+        renamed = ((key, _other_letter(key)) for key in places)
+        tried = [
+            {new if name == key else name: value[name] for name in value} for key, new in renamed if new not in value
+        ]
+    elif isinstance(value, list):
+        places = [*range(len(value))][:1]
+    yield from islice((other for other in tried if other != value and accepts(other)), MOST_OTHERS)
+    for place in places:
+        others = _others(value[place], partial(accepted_at, value, place, accepts), words)
+        yield from (replaced(value, place, other) for other in others)
+
+
+def _other_letter(text: str) -> str:
+    """Return the text with another last letter or digit."""
+    at = max((n for n, letter in enumerate(text) if letter.isalnum()), default=-1)
+    return text if at < 0 else text[:at] + chr(ord(text[at]) + (1 if text[at] in "0Aa" else -1)) + text[at + 1 :]
+
+
+def replaced(value: Any, place: Any, item: Any) -> Any:
+    """Return a list or an object with another item in one position."""
+    if isinstance(value, Mapping):
+        return {**value, place: item}
+    return [*value[:place], item, *value[place + 1 :]]
+
+
+def accepted_at(value: Any, place: Any, accepts: Callable[[Any], bool], item: Any) -> bool:
+    """Return True if a list or an object is accepted with another item in one position."""
+    return accepts(replaced(value, place, item))
 
 
 def _same_digits(ids: Sequence[int], vocab_size: int) -> list[int]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from lpkit.sampling_params import SamplingParams
 
+from lpkit_conformance.instruments.author_lines import home_of, is_authors, syntax_of
 from lpkit_conformance.settings.cases import Case
-from lpkit_conformance.vllm_api.tokenizer import WORDS
+from lpkit_conformance.vllm_api.tokenizer import WORDS, leaves
 
 TOKENS = ((5, 9, 11), (7, 12, 8), (13, 10, 14))
 """Tokens for each parameter, all different: a marker that both starts and ends something does neither."""
@@ -26,6 +28,9 @@ GUESSES: tuple[Any, ...] = (1, 0.5, True, 2.5, [5], [5, 9], "a", {"5": 1.0})
 """Values to try for an argument that is known by name only."""
 
 MOST_GUESSED = 100
+
+MOST_WRITTEN = 200
+"""Texts in a file's code that are tried as an argument."""
 
 
 def derived_cases(cls: Any, accepts: Callable[[SamplingParams], bool]) -> list[Case]:
@@ -59,6 +64,20 @@ def derived_cases(cls: Any, accepts: Callable[[SamplingParams], bool]) -> list[C
         if len(cases) == MOST_CASES:
             break
     return cases
+
+
+def words_of(cls: Any) -> Iterator[str]:
+    """Yield the texts of a class's declared parameters and of the code of its bases' files, that of the class first."""
+    declared: Any = getattr(cls, "Params", None)
+    if hasattr(declared, "model_json_schema"):
+        yield from (leaf for leaf in leaves(declared.model_json_schema()) if isinstance(leaf, str))
+    bases = [base for base in getattr(cls, "__mro__", ()) if is_authors(home_of(base))]
+    names = [base.__name__ for base in bases]
+    for file in dict.fromkeys(map(home_of, bases)):
+        parts = sorted(syntax_of(file).body, key=lambda part: getattr(part, "name", "") not in names)
+        nodes = itertools.chain.from_iterable(map(ast.walk, parts))
+        written = (node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
+        yield from itertools.islice(written, MOST_WRITTEN)
 
 
 def guessed_cases(keys: Sequence[str], types: Sequence[str] = ()) -> Iterator[Case]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from lpkit.sampling_params import SamplingParams
 
 from lpkit_conformance.settings.cases import FOREIGN_ARGS, Case, Foreign, make_params, neighbours, variants
+from lpkit_conformance.settings.derived import words_of
 from lpkit_conformance.subject.memo import Memo
 from lpkit_conformance.subject.model import Model
 from lpkit_conformance.subject.plugin import Plugin
@@ -101,8 +102,7 @@ class Subject:
             return self.relatives
         if self.home is not None:
             return self.home._usual
-        with self.as_imported():
-            accepted = variants(self.setup.case, self.plugin.accepts, self.setup.vocab_size)
+        accepted = self._related(variants)
         every = "extra_args" not in self.without
         full = (case for case in accepted if every or _arguments(case) == _arguments(accepted[0]))
         return tuple(case for case in full if case.text not in self.without)
@@ -114,10 +114,13 @@ class Subject:
         if self.home is not None:
             return self.home._neighbours
         case, others = self.setup.case, self.setup.others
-        with self.as_imported():
-            relatives = neighbours(case, self.plugin.accepts, self.setup.vocab_size)
-        relatives = [relative for relative in relatives if relative.text not in self.without]
+        relatives = [relative for relative in self._related(neighbours) if relative.text not in self.without]
         return (*relatives, *(other for other in others if other.reasoning == case.reasoning))
+
+    def _related(self, derive: Callable[..., list[Case]]) -> list[Case]:
+        words = partial(words_of, self.plugin.cls)
+        with self.as_imported():
+            return derive(self.setup.case, self.plugin.accepts, self.setup.vocab_size, words)
 
     def most_outputs(self, variant: int | None) -> int | None:
         """Return the most output tokens of a request; None if neither its case nor the plugin limits them."""

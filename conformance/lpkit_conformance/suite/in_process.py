@@ -35,7 +35,7 @@ from lpkit_conformance.subject.plugin import Plugin
 from lpkit_conformance.subject.setup import Setup
 from lpkit_conformance.subject.subject import Subject
 from lpkit_conformance.suite.agenda import Agenda
-from lpkit_conformance.suite.inactive import silence, why_inactive
+from lpkit_conformance.suite.inactive import alike, silence, why_inactive
 from lpkit_conformance.suite.reached import Reached, blocks, further, reaching, serve, unreached
 from lpkit_conformance.traces.patterns import RECORDED
 from lpkit_conformance.vllm_api.tokenizer import words_in
@@ -160,6 +160,7 @@ class Session:
                     self._requests = self._find()
                     if ran is not None and self.hosts:
                         self._reach(ran)
+                    self.notes += filter(None, map(alike, self.subjects("")))
                 except Blocked:  # a method that it takes does not return
                     self._requests = Requests(self.plan.cases, FOREIGN_ARGS[:1])
             self.searching(self._requests)

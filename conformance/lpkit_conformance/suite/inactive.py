@@ -20,13 +20,12 @@ from lpkit_conformance.activity.admission import keys_read
 from lpkit_conformance.activity.declined import admitted
 from lpkit_conformance.errors import StandinError
 from lpkit_conformance.hosts import PluginError, drive
-from lpkit_conformance.instruments.author_lines import is_authors, location_of, syntax_of
+from lpkit_conformance.instruments.author_lines import home_of, is_authors, location_of, syntax_of
 from lpkit_conformance.settings.cases import MOST_GENERATED, Case
 from lpkit_conformance.settings.derived import derived_cases, guessed_cases
 from lpkit_conformance.subject.subject import Subject
 from lpkit_conformance.subject.worlds import World
 from lpkit_conformance.suite.agenda import SILENT
-from lpkit_conformance.suite.reached import home_of
 
 
 def silence(case: Case) -> str:
@@ -35,6 +34,16 @@ def silence(case: Case) -> str:
     falsy = [f"`{name}` is {value!r}" for name, value in given.items() if name != "extra_args" and not value]
     why = f". {' and '.join(falsy)}: `if value` is False for it, `if value is not None` is not" if falsy else ""
     return f"case {case.text} {SILENT}: if it should not, leave it out{why}"
+
+
+def alike(subject: Subject) -> str:
+    """Return the note about a case whose requests all have its arguments; empty if there are others."""
+    if not subject.setup.case.fields.get("extra_args") or len(subject.cases) > 1:
+        return ""
+    return (
+        f"all requests had the arguments of {subject.setup.case.text}: the plugin accepted none of the others that "
+        "lpkit tried. A second case shows whether requests get each other's arguments"
+    )
 
 
 def why_inactive(subjects: Sequence[Subject]) -> str:

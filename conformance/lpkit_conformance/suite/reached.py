@@ -6,7 +6,6 @@ import ast
 import contextlib
 import itertools
 import math
-import sys
 import threading
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -22,7 +21,7 @@ from lpkit_conformance.activity.search import streams
 from lpkit_conformance.activity.stand import RUN_STEPS, Stance, arrivals, stand_at
 from lpkit_conformance.expectation.speculation import speculating
 from lpkit_conformance.hosts import default_host
-from lpkit_conformance.instruments.author_lines import follower, is_authors, library_of, syntax_of
+from lpkit_conformance.instruments.author_lines import follower, home_of, is_authors, library_of, syntax_of
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Step, soak
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.subject.calls import calling
@@ -177,11 +176,6 @@ def blocks(cls: Any, ran: Reached) -> list[Block]:
 def _in_words(missing: Sequence[Block]) -> str:
     shown = [f"{_lines(first, last)} of `{name}`{branch}" for name, first, last, branch in missing[:MOST_SHOWN]]
     return ", ".join([*shown, *[f"{len(missing) - MOST_SHOWN} more"] * (len(missing) > MOST_SHOWN)])
-
-
-def home_of(cls: Any) -> str:
-    """Return the file of a class; empty if it is not a class, or has no file."""
-    return getattr(sys.modules.get(getattr(cls, "__module__", "")), "__file__", None) or ""
 
 
 def _lines(first: int, last: int) -> str:

@@ -84,16 +84,43 @@ def test_relatives_differ_from_the_case_and_from_each_other(extra: dict[str, Any
     assert all(0 <= case.fields["extra_args"].get("token", 0) < VOCAB for case in found)
 
 
+@pytest.mark.parametrize("extra", [{"token": 67}, {"mode": "strict"}, {"on": True}, {"weights": {"5": 1.0}}])
+def test_what_the_plugin_refuses_has_no_relatives(extra: dict[str, Any]) -> None:
+    case = Case.parse({"extra_args": extra})
+
+    def only_this(params: Any) -> bool:
+        return bool(params.extra_args == extra)
+
+    assert variants(case, only_this, VOCAB) == [case]
+    assert neighbours(case, only_this, VOCAB, lambda: ["lax"]) == []
+
+
 @pytest.mark.parametrize(
-    ("extra", "accepts"),
+    ("value", "others"),
     [
-        ({"mode": "strict", "on": True}, lambda params: len(params.extra_args) == 2),
-        ({"token": 67}, lambda params: params.extra_args["token"] == 67),
+        (True, [False]),
+        (1, [0]),
+        ("strict", ["STRICT", "strics", "stricts"]),
+        ("A", ["a", "B", "AA"]),
+        (["ab", "cd"], [["AB", "cd"], ["aa", "cd"], ["aba", "cd"]]),
+        ({"5": 1, "4": 2}, [{"5": 1, "3": 2}]),
+        ({"way": "0"}, [{"wax": "0"}, {"way": "1"}, {"way": "00"}]),
     ],
 )
-def test_strings_bools_and_what_the_plugin_refuses_have_no_relatives(extra: dict[str, Any], accepts: Any) -> None:
-    case = Case.parse({"extra_args": extra})
-    assert variants(case, accepts, VOCAB) == [case]
+def test_flags_texts_and_keys_have_relatives_if_numbers_have_none(value: Any, others: list[Any]) -> None:
+    case = Case({"extra_args": {"it": value}})
+
+    def accepts(params: Any) -> bool:
+        return params.extra_args["it"] in (value, *others)
+
+    assert [other.fields["extra_args"]["it"] for other in variants(case, accepts, VOCAB)] == [value, *others]
+
+
+def test_words_of_the_class_are_tried_where_other_letters_are_refused() -> None:
+    modes = ["strict", "lax", "none", "loose", "last"]
+    case = Case({"extra_args": {"mode": "strict"}})
+    found = neighbours(case, lambda params: params.extra_args["mode"] in modes, VOCAB, lambda: ["mode", *modes])
+    assert [other.fields["extra_args"]["mode"] for other in found] == ["lax", "none", "loose"]
 
 
 def test_relatives_with_less_lack_one_argument_or_one_item() -> None:

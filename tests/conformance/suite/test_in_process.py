@@ -261,3 +261,17 @@ def test_a_given_case_that_never_changes_a_logit_is_noted_with_its_falsy_argumen
         session = Session("x", Bias, Plan(cases=tuple(map(Case.parse, cases))))
         _ = session.requests
         assert not [note for note in session.notes if "changed no logit in runs" in note]
+
+
+class OnlyTokenSeven(Bias):
+    @classmethod
+    def validate_params(cls, params: Any) -> None:
+        if {"token", "bias"} & {*(params.extra_args or {})} and cls.read(params) != (7, 2.5):
+            raise ValueError("token must be 7 and bias 2.5")
+
+
+def test_requests_that_are_all_equal_are_noted() -> None:
+    for cls, noted in ((OnlyTokenSeven, True), (Bias, False)):
+        session = Session("x", cls, Plan(cases=(CASE,)))
+        _ = session.requests
+        assert any("all requests had the arguments" in note for note in session.notes) == noted

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from lpkit.runtime.batch.noise import exponential, row_hashes
 
 INF = math.inf
 VOCAB = 512
+Way = Literal["up", "down"]
 MIN_P = {"extra_args": {"min_p": 0.2}}
 REPETITION = {"extra_args": {"rep_penalty": 1.7}}
 
