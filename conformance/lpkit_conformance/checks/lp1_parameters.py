@@ -206,8 +206,8 @@ class LP104(Check):
 
     A request that ``validate_params`` accepted completes its whole life cycle without an exception. This includes
     requests with odd arguments, without a vLLM field that the case names, such as ``stop_token_ids``, or without one of
-    its arguments, and greedy requests, resumed ones, those with a seed, stop token ids or ``min_tokens``, and outputs
-    of some length. The other checks leave out a kind for which the plugin raises.
+    its arguments, and greedy requests, resumed ones, those with a seed, stop token ids, ``min_tokens`` or another field
+    that servers set, and outputs of some length. The other checks leave out a kind for which the plugin raises.
 
     Why: an exception in ``update_state``, ``add_request`` or ``apply`` stops the engine for all requests: one
     client's 2**63 or out-of-vocabulary token id is an outage for everyone.

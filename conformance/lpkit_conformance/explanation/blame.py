@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -78,7 +78,8 @@ def blamed(case: Reproduction, passes: Callable[[Reproduction], bool]) -> tuple[
     vague = len(causes) < 2 and not proven and not (culprit and (culprit.holder or culprit.how == "carried"))
     state = state or proof.state
     finding = replace(finding, location=line or case.line, cause=cause, fix=fix, state=state, vague=vague)
-    finding = _neutral(case, finding) if cause == advice.cause("stray") else _worded(finding, case)
+    what = [experiment.field] if experiment and experiment.field else case.unequal
+    finding = _neutral(case, finding) if cause == advice.cause("stray") else _worded(finding, case, what)
     is_proven = bool(experiment and (proof.line if experiment.rules else proven))
     return with_history(finding, *case.at, proven=is_proven), is_proven
 
@@ -166,15 +167,15 @@ def _optional(case: Reproduction) -> bool:
     return case.uses and is_test(test) and culprit.name.partition("[")[0] not in test
 
 
-def _worded(finding: Finding, case: Reproduction) -> Finding:
-    """Return the finding with its placeholders in braces filled in."""
+def _worded(finding: Finding, case: Reproduction, what: Sequence[str]) -> Finding:
+    """Return the finding with its placeholders in braces filled in; ``what``: the arguments that differ."""
     key = key_at(finding.location, finding.state) if case.keyed else ""
     words = {
         "name": finding.state or (case.apart.name if case.apart else ""),
         "table": finding.state.partition("[")[0],
         "request": case.request,
         "call": case.apart.mixes if case.apart else "",
-        "what": "` and `".join(case.unequal),
+        "what": "` and `".join(what),
         "key": f", `{key}`," if key else "",
         "line": str(case.changed_inside.number) if case.changed_inside else "",
         "other": case.displaced.request if case.displaced else "",

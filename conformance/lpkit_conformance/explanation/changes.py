@@ -16,6 +16,7 @@ from lpkit.v1 import BatchUpdate
 from lpkit.v2 import LogitsContext
 
 from lpkit_conformance.hosts import Host
+from lpkit_conformance.hosts.requests import make_active
 from lpkit_conformance.hosts.v1 import V1Host
 from lpkit_conformance.hosts.v2 import V2Host, keep_buffers
 from lpkit_conformance.instruments.edits import author_line
@@ -325,6 +326,16 @@ def exchanged(ops: Sequence[Op], request: str, at: int) -> list[Op]:
 def with_first(ops: Sequence[Op], request: str) -> list[Op]:
     """Return the operations with the arrival of ``request`` before all others."""
     return sorted(ops, key=lambda op: not (isinstance(op, Arrive) and op.request == request))
+
+
+def with_equal_field(subject: Subject, request: str, ops: Sequence[Op], field: str) -> list[Subject]:
+    """Return the plugin with requests that all have the value of ``request`` in a vLLM field; none if they have it."""
+    users = [op for op in ops if isinstance(op, Arrive) and op.variant is not None and not op.twin_of]
+    values = {op.request: getattr(make_active(subject, op).request.params, field) for op in users}
+    if request not in values or all(value == values[request] for value in values.values()):
+        return []
+    equal = {field: values[request]}
+    return [replace(subject, relatives=tuple(replace(case, fields=case.fields | equal) for case in subject.cases))]
 
 
 def with_equal_lengths(subject: Subject, request: str, ops: Sequence[Op]) -> tuple[Subject, list[Op]]:

@@ -22,6 +22,7 @@ from lpkit_conformance.explanation.state import attributes
 from lpkit_conformance.hosts import Host, PluginError, default_host
 from lpkit_conformance.hosts.requests import make_active
 from lpkit_conformance.programs.generate import Arrive, Finish, Idle, Op, Step, Swap
+from lpkit_conformance.settings.cases import STANDARD
 from lpkit_conformance.settings.hosts import HOSTS
 from lpkit_conformance.vllm_api.runners import V1, V2
 
@@ -37,6 +38,7 @@ class Experiment:
             there must be one. None: nothing needs to be run.
         blames: ``file:line`` at fault, unless other state is, and the name of the state; empty where it tells none.
         rules: True if this is the line, whatever wrote the state, and if ``blames`` names one, the state, too.
+        field: the vLLM field that it makes equal for all requests.
         alone: True if the row of the solo run is the wrong one: the finding's sides change, and no state is at fault.
     """
 
@@ -46,6 +48,7 @@ class Experiment:
     fix: str | None = None
     blames: Callable[[Reproduction], tuple[str, str]] = lambda case: ("", "")
     rules: bool = False
+    field: str = ""
     alone: bool = False
 
 
@@ -108,6 +111,12 @@ def _evened(case: Reproduction) -> list[Reproduction]:
     """Return the same with lists as long as those of the request."""
     subject, ops = changes.with_equal_lengths(case.subject, case.request, case.ops)
     return [replace(each, subject=subject) for each in case.doing(ops)]
+
+
+def _with_equal(field: str, case: Reproduction) -> list[Reproduction]:
+    """Return the same with the request's value of a vLLM field for all; none if it is equal already."""
+    subjects = changes.with_equal_field(case.subject, case.request, case.ops, field)
+    return [replace(case, subject=subject) for subject in subjects]
 
 
 def _in_another_row(case: Reproduction) -> list[Op]:
@@ -257,6 +266,15 @@ EXPERIMENTS: Final = (
         cause="key-argument",
         applies=lambda case: case.keyed and case.unequal,
         change=lambda case: case.doing(changes.with_equal_arguments(case.ops, case.request)),
+    ),
+    *(
+        Experiment(
+            cause="key-argument",
+            field=name,
+            applies=lambda case: case.keyed,
+            change=partial(lambda name, case: _with_equal(name, case), name),
+        )
+        for name in STANDARD
     ),
     Experiment(
         cause="key-tokens",

@@ -41,7 +41,7 @@ MOST_OTHERS = 3
 FEW_ITEMS = 8
 """Items of a long list that a relative has: what stands behind them in a table is reached by short programs."""
 
-STANDARD = ("max_tokens", "min_tokens", "seed", "stop_token_ids", "temperature")
+STANDARD = ("max_tokens", "min_tokens", "seed", "stop_token_ids", "temperature", "top_p", "top_k", "ignore_eos")
 """Fields of vLLM's that differ between the relatives of a case that gives them."""
 
 

@@ -184,6 +184,10 @@ class Subject:
             "temperature": (1.0, cool, warm)[salt % 3],
             "max_tokens": (None, self.setup.world.max_model_len)[salt % 2],
             "seed": 1000 + salt if salt % 5 == 1 and "seed" not in self.without else None,
+            # Not with temperature 1: on V2 they, too, have all rows of a batch processed.
+            "top_p": 0.9 if salt % 3 == 1 and "top_p" not in self.without else 1.0,
+            "top_k": 40 if salt % 3 == 2 and "top_k" not in self.without else 0,
+            "ignore_eos": salt % 3 == 1 and "ignore_eos" not in self.without,
             "stop_token_ids": stops if salt % 4 == 2 and "stop_token_ids" not in self.without else None,
         }
 
