@@ -335,7 +335,7 @@ def with_equal_field(subject: Subject, request: str, ops: Sequence[Op], field: s
     if request not in values or all(value == values[request] for value in values.values()):
         return []
     equal = {field: values[request]}
-    return [replace(subject, relatives=tuple(replace(case, fields=case.fields | equal) for case in subject.cases))]
+    return [replace(subject, relatives=tuple(replace(case, fields={**case.fields, **equal}) for case in subject.cases))]
 
 
 def with_equal_lengths(subject: Subject, request: str, ops: Sequence[Op]) -> tuple[Subject, list[Op]]:

@@ -6,6 +6,7 @@ import ast
 import contextlib
 import itertools
 import math
+import sys
 import threading
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
