@@ -64,6 +64,12 @@ class Activity:
         """True if no row of a request with the case as it is was edited; its relatives' may have been."""
         return not self.raises and all(shape == UNTOUCHED for _, shape in self.seen[0])
 
+    @property
+    def turns(self) -> list[int]:
+        """Output lengths at which the case's own request begins to be edited, or ceases."""
+        acts = [(length, shape != UNTOUCHED) for length, shape in self.seen[0]]
+        return [length for (_, before), (length, now) in pairwise(acts) if before != now]
+
     @cached_property
     def stances(self) -> tuple[Stance, ...]:
         """Stances to judge: where each variant starts to act, where the kind of its edit changes, and late."""

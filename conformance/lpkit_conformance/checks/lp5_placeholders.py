@@ -15,6 +15,7 @@ from lpkit_conformance.checks.base import EVERY_METHOD, Check
 from lpkit_conformance.checks.ladder import LadderCheck
 from lpkit_conformance.checks.lazily import (
     Subject,
+    acting,
     calls,
     compare,
     findings,
@@ -176,7 +177,7 @@ def _judge_dependence(subject: Subject, advised: bool) -> None:
     alone, a placeholder counts as a token.
     """
     shorter: torch.Tensor | None = None
-    for length in LENGTHS:
+    for length in sorted({*LENGTHS, *acting.activity(subject).turns[:1]}):
         if length >= (subject.most_outputs(0) or subject.setup.world.max_model_len):
             continue
         before, rows = _edits(subject, [*_histories(subject, length), [], [v1_async.PLACEHOLDER] * length])
@@ -200,6 +201,7 @@ def _judge_dependence(subject: Subject, advised: bool) -> None:
             f"{float(common[0, token]):g}" + ("" if counts else f", or {float(before[0, token]):g} as before"),
             f"{float(unknown[0, token]):g}",
             cause=advice.cause("lengths" if counts else "ids", LP508.code),
+            fix=advice.fix("lengths", LP508.code) if counts else "",
             location=findings.at_fault(subject, "apply"),
             advice=advised,
         )

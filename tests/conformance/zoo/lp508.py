@@ -80,3 +80,15 @@ class BeginsWithKnownTokens(Late):
 class BeginsEarlyWithKnownTokens(Late):
     def due(self, outputs: list[int]) -> bool:
         return sum(token >= 0 for token in outputs) >= 3
+
+
+@defect("LP508", "does not count the last token while it is unknown: begins a token later", advice="lengths")
+class BeginsATokenLater(Late):
+    def due(self, outputs: list[int]) -> bool:
+        return len(outputs) - (outputs[-1:] == [-1]) >= self.FIRST
+
+
+@defect("LP508", "does not count the last token while it is unknown: ends a token later")
+class EndsATokenLater(BeginsATokenLater):
+    def due(self, outputs: list[int]) -> bool:
+        return not super().due(outputs)
