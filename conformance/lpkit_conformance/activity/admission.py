@@ -62,7 +62,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "stop_token_ids": ("stop token ids", {"stop_token_ids": [3, 4]}),
     "min_tokens": ("`min_tokens`", {"min_tokens": 1}),
     "top_p": ("`top_p`", {"top_p": 0.9}),
-    "top_k": ("`top_k`", {"top_k": 40}),
+    "top_k": ("`top_k`", {"top_k": 512}),
     "ignore_eos": ("`ignore_eos`", {"ignore_eos": True}),
 }
 """Kinds of requests by a field that servers set: in words, and with a value."""

@@ -170,6 +170,8 @@ class Subject:
             if foreign:
                 case["extra_args"] = {**foreign, **(case.get("extra_args") or {})}
             least = 0 if "min_tokens" in self.without or case.get("max_tokens") is not None else salt % 3
+            if case.get("temperature") == 1.0:  # V2 would process its row for `top_p` alone, not for a `top_k` of all
+                fields["top_p"] = 1.0
             fields = {"min_tokens": least, **fields, **case}
         if greedy and "temperature" not in self.without:
             fields["temperature"] = 0.0
@@ -184,9 +186,8 @@ class Subject:
             "temperature": (1.0, cool, warm)[salt % 3],
             "max_tokens": (None, self.setup.world.max_model_len)[salt % 2],
             "seed": 1000 + salt if salt % 5 == 1 and "seed" not in self.without else None,
-            # Not with temperature 1: on V2 they, too, have all rows of a batch processed.
             "top_p": 0.9 if salt % 3 == 1 and "top_p" not in self.without else 1.0,
-            "top_k": 40 if salt % 3 == 2 and "top_k" not in self.without else 0,
+            "top_k": size if salt % 3 == 2 and "top_k" not in self.without else 0,
             "ignore_eos": salt % 3 == 1 and "ignore_eos" not in self.without,
             "stop_token_ids": stops if salt % 4 == 2 and "stop_token_ids" not in self.without else None,
         }

@@ -83,7 +83,7 @@ class CountsLetters(OneOfTwoWords):
         return title
 
     def counted(self, title: str) -> float:
-        return sum(map(ord, title)) % 50 / 10
+        return sum(map(ord, title)) % 49 / 10
 
     def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
         title = self.read(params)
