@@ -121,7 +121,7 @@ def _environment(raised: Raised) -> Reading | None:
     reads = bool(re.search(ENVIRONMENT, linecache.getline(raised.file, raised.number)))
     for node in raised.nodes:
         if isinstance(node, ast.Name | ast.Attribute) and looked_at(node, raised.frame) in (None, ""):
-            sets = rf"\s*{re.escape(ast.unparse(node))} = .*{ENVIRONMENT}"
+            sets = rf"\s*{re.escape(ast.unparse(node))}(: [^=]+)? = .*{ENVIRONMENT}"
             reads |= any(re.match(sets, text) for _, text in raised.above())
     return Reading("environment", raised.values()) if reads else None
 

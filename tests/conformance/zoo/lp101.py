@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from typing import Any
 
 import torch
@@ -32,6 +33,19 @@ class NeedsTokenizer(Dense):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.log_size = math.log(len(self.vllm_config.model_config.tokenizer_table))
+
+
+@defect(
+    "LP101",
+    "needs the number in an environment variable, which the line before reads",
+    line="float(name)",
+    fix="[tool.lpkit] environment",
+)
+class NeedsItsVariable(Bias):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        name: Any = os.getenv("ZOO_SCALE")
+        self.scale = float(name)
 
 
 class Words:
