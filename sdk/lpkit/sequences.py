@@ -229,10 +229,12 @@ def begun(tokens: torch.Tensor, lengths: torch.Tensor, pattern: torch.Tensor, si
     if isinstance(tokens, StandIn):
         return tokens.kernels.begun(tokens, lengths, pattern, since)
     n, k = pattern.shape
-    index = torch.arange(k, device=tokens.device).expand(n, k)
-    fits = ends_with(tokens, lengths, pattern.unsqueeze(1).expand(n, k, k), index)
-    fits &= (index <= (lengths - since).unsqueeze(1)) & (index < (pattern >= 0).sum(1, keepdim=True))
-    return torch.where(fits, index, 0).amax(1)
+    index = torch.arange(k, device=tokens.device)
+    offset = index - index.unsqueeze(1)  # from the end of the history, for each length of a beginning
+    position = (lengths.unsqueeze(1) + offset.view(-1)).clamp_(0, tokens.shape[1] - 1)
+    fits = ((tokens.gather(1, position).view(n, k, k) == pattern.unsqueeze(1)) | (offset >= 0)).all(2)
+    fits &= (index <= (lengths - since.clamp(min=0)).unsqueeze(1)) & (index < (pattern >= 0).sum(1, keepdim=True))
+    return (fits * index).amax(1)
 
 
 def ends_with(tokens: torch.Tensor, lengths: torch.Tensor, phrases: torch.Tensor, count: torch.Tensor) -> torch.Tensor:

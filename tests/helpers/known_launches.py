@@ -9,7 +9,7 @@ LAUNCHES = {
     "lpkit-forced-sequence": [(4, 3)],
     "lpkit-greenlist-watermark": [(3, 2)],
     "lpkit-logit-bias": [(1, 1)],
-    "lpkit-loop-breaker": [(5, 4), (80, 78)],  # an end of several tokens is not recorded
+    "lpkit-loop-breaker": [(5, 4), (74, 72)],  # an end of several tokens is not recorded
     "lpkit-min-p": [(2, 2)],
     "lpkit-no-repeat-ngram": [(3, 2)],
     "lpkit-ocr-ngram": [(3, 2)],

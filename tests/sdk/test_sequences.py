@@ -46,7 +46,7 @@ def test_a_pattern_that_has_begun_is_recognized_by_its_longest_beginning() -> No
     rng = random.Random(2)
     histories = few_kinds(rng, 32, 2) * 4
     patterns = [[rng.randrange(3) for _ in range(rng.randint(0, 4))] for _ in histories]
-    since = [rng.randint(0, len(ids)) for ids in histories]
+    since = [rng.randint(-2, len(ids)) for ids in histories]
     given = *padded(histories, 32), padded(patterns, 4)[0], torch.tensor(since)
     found = sequences.begun(*given).tolist()
     for ids, pattern, start, length in zip(histories, patterns, since, found, strict=True):
@@ -100,6 +100,8 @@ def test_short_and_empty_histories_and_empty_patterns_match_nothing() -> None:
     assert sequences.end_of_last(tokens, longer).tolist() == [-1] * 3
     assert sequences.begun(tokens, lengths, empty, zero).tolist() == [0] * 3
     assert sequences.begun(tokens, lengths, longer, zero).tolist() == [0, 2, 4]
+    same = torch.full((3, 5), 1)  # no token stands before the history, however early `since` is
+    assert sequences.begun(tokens[:, :1], lengths.clamp(max=1), same, zero - 9).tolist() == [0, 1, 1]
     assert not sequences.completes_ngram(tokens, lengths, torch.full((3,), 9), zero).any()
     assert torch.equal(sequences.completes_ngram(tokens, lengths, torch.ones_like(zero), zero), tokens >= 0)
     assert sequences.counts(tokens, tokens >= 0).tolist()[:2] == [[0] * 4, [1, 1, 0, 0]]

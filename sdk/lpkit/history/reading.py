@@ -61,7 +61,7 @@ class History:
             source = self._index.unsqueeze(1) - (visible - 1 - place)
             drafted = texts.drafts[source.clamp(0, texts.drafts.shape[0] - 1)].to(torch.int64)
             tokens = torch.where(place < committed, tokens, drafted)
-        return tokens.masked_fill(place >= visible, -1)
+        return tokens.masked_fill_(place >= visible, -1)
 
     @cached_property
     def is_output(self) -> torch.Tensor:

@@ -109,7 +109,7 @@ def end_thinking(logits: Any, rows: Any, start: Any, end: Any, budget: Any) -> N
     spent = rows.total_len - began
     written = sequences.begun(rows.tokens, rows.total_len, end, since=began)
     forced = (began > sequences.end_of_last(rows.tokens, end)) & (spent >= budget)
-    kernels.keep_ids_(logits, _at(end, written.unsqueeze(1)), forced.unsqueeze(1))
+    kernels.keep_ids_(logits, end.gather(1, written.unsqueeze(1)), forced.unsqueeze(1))
 
 
 @_rule(LONGS, LONG)

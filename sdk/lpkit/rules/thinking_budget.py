@@ -31,10 +31,10 @@ class ThinkingBudget(lpkit.LogitsProcessor):
     end = lpkit.ragged(torch.int64, limit=LIMIT)
 
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        end = self.end[rows]
         began = sequences.end_of_last(rows.tokens, self.start[rows])  # [n]: where the reasoning began, -1: never
-        ended = sequences.end_of_last(rows.tokens, self.end[rows])
-        spent = rows.total_len - began
-        written = sequences.begun(rows.tokens, rows.total_len, self.end[rows], since=began)  # tokens of the marker
-        due = self.end.at(rows, written.unsqueeze(1))  # [n, 1]
-        forced = (began > ended) & (spent >= self.budget[rows])
+        ended = sequences.end_of_last(rows.tokens, end)
+        written = sequences.begun(rows.tokens, rows.total_len, end, since=began)  # tokens of the marker
+        due = end.gather(1, written.unsqueeze(1))  # [n, 1]
+        forced = (began > ended) & (rows.total_len - began >= self.budget[rows])
         return kernels.keep_ids_(logits, due, forced.unsqueeze(1))
