@@ -177,7 +177,9 @@ def _judge_dependence(subject: Subject, advised: bool) -> None:
     alone, a placeholder counts as a token.
     """
     shorter: torch.Tensor | None = None
-    for length in sorted({*LENGTHS, *acting.activity(subject).turns[:1]}):
+    # Shorter lists are too much alike to tell a rule of lengths from one of tokens.
+    turns = [length for length in acting.activity(subject).turns if length > LENGTHS[1]]
+    for length in sorted({*LENGTHS, *turns[:1]}):
         if length >= (subject.most_outputs(0) or subject.setup.world.max_model_len):
             continue
         before, rows = _edits(subject, [*_histories(subject, length), [], [v1_async.PLACEHOLDER] * length])
