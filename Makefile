@@ -16,6 +16,7 @@ CERTIFY_OPTIONS ?=
 MUTATION_OPTIONS ?=
 HOST_COST_OPTIONS ?=
 GPU_BATCHES ?= 8,64,256
+# Processes of pytest-xdist; empty: the tests run in one process, without it.
 GPU_WORKERS ?= 4
 VENV ?= .venv
 DEMO_VENV ?= .venv-demo
@@ -24,6 +25,8 @@ ENGINES_VENV ?= .venv-engines
 RELEASE_VENV ?= .venv-release
 
 BIN := $(VENV)/bin
+# Runs `make measure-gpu`. Another Python needs torch, Triton, pydantic and pytest, but not lpkit: no network is used.
+GPU_PYTHON ?= $(BIN)/python
 DEMO_BIN := $(DEMO_VENV)/bin
 VLLM_BIN := $(VLLM_VENV)/bin
 ENGINES_BIN := $(ENGINES_VENV)/bin
@@ -132,16 +135,17 @@ test-engines: $(ENGINES_VENV)/.installed ## install other engines' packages and 
 test-gpu: $(VENV)/.installed ## run the tests that need CUDA
 	$(BIN)/python -m pytest -m gpu $(PYTEST_OPTIONS)
 
-# All that a day with a GPU is for, in one call; what it found is in build/gpu, even where a test fails. What is timed
-# runs alone.
-measure-gpu: $(VENV)/.installed ## on a machine with a GPU: run its tests, and measure kernels and reference plugins, into build/gpu
+# All that a day with a GPU is for, in one call; what it found is in build/gpu, even where a test fails or the time ends.
+# The tests come first: a GPU is lent for minutes. What is timed runs alone.
+measure-gpu: HERE = PYTHONPATH=$(CURDIR)/sdk:$(CURDIR)/conformance:$(CURDIR)/cli:$(CURDIR)/conformance/tools $(GPU_PYTHON)
+measure-gpu: $(if $(filter $(BIN)/python,$(GPU_PYTHON)),$(VENV)/.installed) ## on a machine with a GPU: run its tests, and measure kernels and reference plugins, into build/gpu
 	@mkdir -p build/gpu
-	$(BIN)/python benchmarks/kernels_on_gpu.py > build/gpu/kernels.md; failed=$$?; \
-		$(BIN)/python benchmarks/reference_set.py --device cuda --one-process --quick --batch $(GPU_BATCHES) --json build/gpu/bench.json > build/gpu/bench.md; \
-		$(BIN)/python benchmarks/several_plugins.py --device cuda > build/gpu/several.md; \
-		$(TOOL) host_cost.on_gpu --batch $(GPU_BATCHES) > build/gpu/steps.md || failed=$$?; \
-		OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/gpu -m gpu -v -n $(GPU_WORKERS) $(PYTEST_OPTIONS) > build/gpu/tests.txt \
-		|| failed=$$?; tail -n 1 build/gpu/tests.txt; exit $$failed
+	OMP_NUM_THREADS=1 $(HERE) -m pytest tests/gpu -m gpu -v $(GPU_WORKERS:%=-n %) $(PYTEST_OPTIONS) > build/gpu/tests.txt; failed=$$?; \
+		tail -n 1 build/gpu/tests.txt; \
+		$(HERE) benchmarks/kernels_on_gpu.py > build/gpu/kernels.md || failed=$$?; \
+		$(HERE) benchmarks/reference_set.py --device cuda --one-process --quick --batch $(GPU_BATCHES) --json build/gpu/bench.json > build/gpu/bench.md; \
+		$(HERE) benchmarks/several_plugins.py --device cuda > build/gpu/several.md; \
+		$(HERE) -m host_cost.on_gpu --batch $(GPU_BATCHES) > build/gpu/steps.md || failed=$$?; exit $$failed
 
 host-cost: $(VLLM_VENV)/.installed ## print the host's part of a step of all plugins and of vLLM's own processors: no GPU, but a C compiler
 	@# A Triton of its own, over a driver that does nothing.
