@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from lpkit.interfaces import config as config_module
-from lpkit.interfaces.config import ModelConfig, Part
+from lpkit.interfaces.config import ConfigPart, ModelConfig
 from lpkit.runtime import V2Engine, make_config
 from lpkit_conformance.engine import model
 from lpkit_conformance.vllm_api import stub
@@ -117,7 +117,7 @@ def test_the_further_names_of_the_configuration_are_vllms(tmp_path: Path) -> Non
     theirs = {type(part).__name__: part for part in (*vars(config).values(), drafts)} | {"Config": config}
     ours = make_config()
     ours.speculate(3)
-    parts = {type(part).__name__: part for part in (ours, *vars(ours).values()) if isinstance(part, Part)}
+    parts = {type(part).__name__: part for part in (ours, *vars(ours).values()) if isinstance(part, ConfigPart)}
     further = {name: _further(part, theirs[name]) for name, part in parts.items()}
     file = Path(config_module.__file__).with_suffix(".json")
     if os.environ.get("LPKIT_GOLDEN") == "write":

@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from lpkit.interfaces.config import Part
+from lpkit.interfaces.config import ConfigPart
 from lpkit.interfaces.lookup import GROUP
 from lpkit.loading import resolve_target
 
@@ -48,7 +48,7 @@ def lacking(error: BaseException | None) -> str:
 
 def not_in_config(error: BaseException | None) -> str:
     """Return the message for a name of vLLM's configuration that lpkit's lacks; empty for every other error."""
-    if isinstance(error, AttributeError) and isinstance(error.obj, Part) and error.obj.lacks(error.name or ""):
+    if isinstance(error, AttributeError) and isinstance(error.obj, ConfigPart) and error.obj.lacks(error.name or ""):
         remedy = "use --engine vllm, or check a subclass whose constructor sets it"
         return f"lpkit's configuration lacks `{error.name}`, which vLLM's has: could not judge; {remedy}"
     return ""

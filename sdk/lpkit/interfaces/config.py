@@ -26,13 +26,13 @@ def _vllms(cls: str) -> tuple[dict[str, Any], frozenset[str]]:
     return part.get("values", {}), frozenset(part.get("others", ()))
 
 
-class Part:
+class ConfigPart:
     """A part of the configuration. vLLM's further fields have the values that vLLM gives them by default."""
 
     def __post_init__(self) -> None:
         values, _ = _vllms(type(self).__name__)
-        own = {name: value.copy() for name, value in values.items() if type(value) in (list, dict)}
-        vars(self).update({**values, **own})
+        copies = {name: value.copy() for name, value in values.items() if type(value) in (list, dict)}
+        vars(self).update({**values, **copies})
 
     @classmethod
     def lacks(cls, name: str) -> bool:
@@ -41,14 +41,14 @@ class Part:
 
 
 @dataclass
-class SchedulerConfig(Part):
+class SchedulerConfig(ConfigPart):
     max_num_seqs: int
     max_num_batched_tokens: int
     async_scheduling: bool
 
 
 @dataclass
-class ModelConfig(Part):
+class ModelConfig(ConfigPart):
     max_model_len: int
     vocab_size: int
     hf_config: SimpleNamespace
@@ -76,7 +76,7 @@ class ModelConfig(Part):
 
 
 @dataclass
-class ParallelConfig(Part):
+class ParallelConfig(ConfigPart):
     tensor_parallel_size: int = 1
     pipeline_parallel_size: int = 1
     world_size: int = 1
@@ -84,12 +84,12 @@ class ParallelConfig(Part):
 
 
 @dataclass
-class CacheConfig(Part):
+class CacheConfig(ConfigPart):
     block_size: int = 16
 
 
 @dataclass
-class DeviceConfig(Part):
+class DeviceConfig(ConfigPart):
     device: torch.device
 
     @property
@@ -98,7 +98,7 @@ class DeviceConfig(Part):
 
 
 @dataclass
-class SpeculativeConfig(Part):
+class SpeculativeConfig(ConfigPart):
     """Speculative decoding, by default with n-gram lookup in the text so far."""
 
     num_speculative_tokens: int
@@ -122,7 +122,7 @@ class SpeculativeConfig(Part):
 
 
 @dataclass
-class Config(Part):
+class Config(ConfigPart):
     """A small part of vLLM's ``VllmConfig`` with the same attribute names; picklable."""
 
     scheduler_config: SchedulerConfig
