@@ -170,6 +170,9 @@ class Skipped(Exception):
 NEEDS = "needs "
 """Start of a blocked check's message; the labels or codes of the blocking checks follow."""
 
+IN_PYTHON = "on a GPU its Python runs in each step, because "
+"""Start of LP221's note about a class whose step lpkit cannot record; the reason follows."""
+
 
 class Blocked(BaseException):
     """The check needs a method of the plugin that did not return when ``label``, another check, called it.

@@ -27,7 +27,7 @@ from lpkit_conformance.checks.lazily import (
 )
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.programs.generate import Arrive
-from lpkit_conformance.results import Failed
+from lpkit_conformance.results import IN_PYTHON, Failed
 from lpkit_conformance.settings.hosts import RUNNER_HOSTS
 from lpkit_conformance.subject.worlds import BEYOND, RECORDED, USUAL, WORLDS, World
 
@@ -63,7 +63,7 @@ class LP221(Check):
         if why == "" and not subject.accompanied:
             works(subject, RECORDED)
         elif why:
-            notes.append(f"on a GPU each step runs its Python: {why}")
+            notes.append(f"{IN_PYTHON}{why}")
         return "; ".join(notes)
 
 

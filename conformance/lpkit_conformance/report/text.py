@@ -11,7 +11,7 @@ from lpkit_conformance.checks.base import Rule
 from lpkit_conformance.checks.catalogue import by_code
 from lpkit_conformance.report.excerpt import excerpt
 from lpkit_conformance.report.terminal import one_line, show_coloured
-from lpkit_conformance.results import NEEDS, CheckResult, Finding, Report, Status, TargetResult
+from lpkit_conformance.results import IN_PYTHON, NEEDS, CheckResult, Finding, Report, Status, TargetResult
 from lpkit_conformance.settings.hosts import in_words
 
 
@@ -198,7 +198,8 @@ def summary(target: TargetResult) -> Iterator[str]:
             runs = more and reason.startswith(NEEDS) and not set(Rule.requires) & {*roots}
             how = f" (run them: {' '.join(f'--ignore {root}' for root in roots)})" if runs else ""
             yield f"  {status} ({one_line(reason)}): {', '.join([*labels[:MOST_LABELS], *more])}{how}"
-    for note in target.notes:
+    said = (check.message.partition(IN_PYTHON) for check in target.checks)
+    for note in (*target.notes, *dict.fromkeys(IN_PYTHON + reason for _, begun, reason in said if begun)):
         yield f"  note: {one_line(note)}"
     if target.error:
         yield f"  could not judge: {one_line(target.error)}"

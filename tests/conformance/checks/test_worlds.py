@@ -12,6 +12,7 @@ import torch
 from lpkit.portable.by_slot import BySlot
 from lpkit.rules.chain import Rules
 from lpkit_conformance.instruments import recorded_steps
+from lpkit_conformance.results import IN_PYTHON
 from lpkit_conformance.testing import compute_check
 from own_edits import CASE, PROCESS_CASE, MinP, Multiplies
 from recording_defects import DEFECTS, Far, columns_have_one_number, values_stay
@@ -77,7 +78,7 @@ DIFFERS = "different logits than in its own Python"
 def test_a_recorded_step_is_judged_too_and_a_step_in_python_says_why(host: str) -> None:
     case = {"extra_args": {"far": 2.0}}
     unknown = "it calls `softmax` on a tensor"
-    for cls, why in ((Far, ""), (InPython, f"; on a GPU each step runs its Python: {unknown}")):
+    for cls, why in ((Far, ""), (InPython, f"; {IN_PYTHON}{unknown}")):
         result = compute_check("LP221", cls, case=case, host=host)
         assert result.status == "passed", result.message
         assert result.message == f"9 engines{why}"

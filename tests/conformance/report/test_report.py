@@ -18,7 +18,7 @@ from lpkit_conformance.report.github import job_summary
 from lpkit_conformance.report.markup import xml_text
 from lpkit_conformance.report.terminal import one_line, show, table
 from lpkit_conformance.report.text import source_lines
-from lpkit_conformance.results import DOCUMENTATION, CheckResult, Finding, Report, TargetResult, check_page
+from lpkit_conformance.results import DOCUMENTATION, IN_PYTHON, CheckResult, Finding, Report, TargetResult, check_page
 
 NASTY = "two\nlines, \x1b[31mred\x00 | <&> 100%"
 HERE = Path.cwd() / "src" / "my plugin.py"
@@ -172,6 +172,13 @@ def test_text_keeps_a_message_on_its_line() -> None:
     text = written("plain", verbose=True)
     assert "\x1b" not in text and "\x00" not in text
     assert "FAIL LP202[v1] replace-on-add: two lines, ?[31mred? | <&> 100%" in text
+
+
+def test_the_reason_why_a_step_is_not_recorded_is_a_note_once() -> None:
+    reason = f"{IN_PYTHON}it calls `softmax` on a tensor"
+    checks = [CheckResult("LP221", "other-engines", host, "passed", f"9 engines; {reason}") for host in ("v1", "v2")]
+    assert [line for line in written("plain", of(*checks)).splitlines() if "softmax" in line] == [f"  note: {reason}"]
+    assert "note" not in written("plain", of(replace(checks[0], message="9 engines")))
 
 
 def test_an_announced_failure_is_one_line() -> None:
