@@ -260,8 +260,8 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 
 def _lines(code: CodeType) -> set[int]:
-    own = {number for *_, number in code.co_lines() if number}
-    return own.union(*(_lines(inner) for inner in code.co_consts if isinstance(inner, CodeType)))
+    numbers = {number for *_, number in code.co_lines() if number}
+    return numbers.union(*(_lines(inner) for inner in code.co_consts if isinstance(inner, CodeType)))
 
 
 class _EndlessError(Exception):
