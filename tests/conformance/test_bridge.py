@@ -18,6 +18,7 @@ from lpkit_conformance.suite.in_process import Session
 from zoo.arguments import number
 from zoo.bases import Late
 from zoo.correct.v1 import V1Base
+from zoo.lp109 import RefusesServerFields
 from zoo.lp301 import UsesItsCopyLate
 
 V1_ONLY = [specimen for specimen in zoo.CORRECT if specimen.style == "v1"]
@@ -125,13 +126,14 @@ def processed(engine: Engine, case: dict[str, Any]) -> dict[tuple[str, int], tor
     return rows
 
 
-# These requests are too short for rules that begin late; and at a stop token one of two would end earlier.
+# These requests are too short for rules that begin late, and have a temperature; at a stop token one of two would end
+# earlier.
 ON_BOTH = [
     item
     for item in V1_ONLY
     if "extra_args" in item.case.fields
     and "stop_token_ids" not in item.case.fields
-    and not issubclass(item.target, Late | UsesItsCopyLate)
+    and not issubclass(item.target, Late | UsesItsCopyLate | RefusesServerFields)
 ]
 
 

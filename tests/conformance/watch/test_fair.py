@@ -13,8 +13,14 @@ from lpkit_conformance.settings.cases import make_params
 from lpkit_conformance.watch.install import watch
 from lpkit_conformance.watch.settings import WatchSettings
 from zoo import CORRECT, Specimen
+from zoo.lp109 import RefusesServerFields
 
-CLASSES = [one for one in CORRECT if one.style in ("v1", "v2", "portable", "adapter") and isinstance(one.target, type)]
+CLASSES = [
+    specimen
+    for specimen in CORRECT
+    if specimen.style in ("v1", "v2", "portable", "adapter") and isinstance(specimen.target, type)
+    if specimen.target is not RefusesServerFields  # of the temperature that the requests have
+]
 UNWATCHED = {"MethodsAsProperties"}
 """Their methods cannot be replaced."""
 
