@@ -19,7 +19,7 @@ from lpkit_conformance.programs.generate import Arrive, Step
 from lpkit_conformance.settings.cases import FOREIGN_ARGS, Foreign, WatchedArgs, make_params
 from lpkit_conformance.settings.hosts import hosts_of
 from lpkit_conformance.subject.memo import fact
-from lpkit_conformance.subject.subject import COOL, WARM, Subject
+from lpkit_conformance.subject.subject import COOL, TOP_P, WARM, Subject
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "seed": ("a seed", {"seed": 1000}),
     "stop_token_ids": ("stop token ids", {"stop_token_ids": [3, 4]}),
     "min_tokens": ("`min_tokens`", {"min_tokens": 1}),
-    "top_p": ("`top_p`", {"top_p": 0.9}),
+    "top_p": ("`top_p`", {"top_p": TOP_P}),
     "top_k": ("`top_k`", {"top_k": 512}),
     "ignore_eos": ("`ignore_eos`", {"ignore_eos": True}),
 }

@@ -22,8 +22,8 @@ from lpkit_conformance.subject.worlds import World
 USUAL_PROMPT = 5
 """Tokens of a prompt, for checks that do not depend on the prompt's length."""
 
-COOL, WARM = 0.75, 1.25
-"""Temperatures of two thirds of the requests."""
+COOL, WARM, TOP_P = 0.75, 1.25, 0.9
+"""Temperatures, and a `top_p`, of a third of the requests each."""
 
 
 @dataclass(frozen=True)
@@ -181,15 +181,19 @@ class Subject:
         """Return the fields that a server writes into every request, independent of the client's values."""
         size = self.setup.vocab_size
         stops = [size - 2, size - 3]  # no program's model chooses them
-        cool, warm = (1.0 if kind in self.without else value for kind, value in (("cool", COOL), ("warm", WARM)))
+        second, last = salt % 3 == 1, salt % 3 == 2
+
+        def of_kind(kind: str, turn: bool, value: Any, otherwise: Any = None) -> Any:
+            return value if turn and kind not in self.without else otherwise
+
         return {
-            "temperature": (1.0, cool, warm)[salt % 3],
+            "temperature": of_kind("cool", second, COOL, of_kind("warm", last, WARM, 1.0)),
             "max_tokens": (None, self.setup.world.max_model_len)[salt % 2],
-            "seed": 1000 + salt if salt % 5 == 1 and "seed" not in self.without else None,
-            "top_p": 0.9 if salt % 3 == 1 and "top_p" not in self.without else 1.0,
-            "top_k": size if salt % 3 == 2 and "top_k" not in self.without else 0,
-            "ignore_eos": salt % 3 == 1 and "ignore_eos" not in self.without,
-            "stop_token_ids": stops if salt % 4 == 2 and "stop_token_ids" not in self.without else None,
+            "seed": of_kind("seed", salt % 5 == 1, 1000 + salt),
+            "top_p": of_kind("top_p", second, TOP_P, 1.0),
+            "top_k": of_kind("top_k", last, size, 0),
+            "ignore_eos": of_kind("ignore_eos", second, True, False),
+            "stop_token_ids": of_kind("stop_token_ids", salt % 4 == 2, stops),
         }
 
 
