@@ -190,8 +190,9 @@ def read_command(command: Sequence[str]) -> Serving:
     options = _options(words)
     if "config" in options:
         options = {**_options([*_words_of(options["config"])]), **options}
+    known = (files(__package__) / "options.txt").read_text(encoding="utf-8").split()
     for name, value in options.items():
-        if near := _meant(name.removeprefix("no-")):
+        if near := _meant(name.removeprefix("no-"), known):
             raise UsageError(f"vllm serve has no option --{name}", f"did you mean '--{near}'?")
         if isinstance(value, str) and value not in _CHOICES.get(name, (value,)):
             raise UsageError(f"--{name} cannot be {value!r}", suggest(value, _CHOICES[name]))
@@ -204,13 +205,12 @@ def read_command(command: Sequence[str]) -> Serving:
     )
 
 
-def _meant(name: str) -> str:
+def _meant(name: str, options: Sequence[str]) -> str:
     """Return the option that a misspelt name is taken for; "" for an option, and for a name that is not near to any.
 
-    ``options.txt`` has all options of one release. Another release may have one with a similar name: unless it is near
+    ``options``: all options of one release. Another release may have one with a similar name: unless it is near
     to an option that matters here, a misspelt name differs in a letter, or in the order of two.
     """
-    options = (files(__package__) / "options.txt").read_text(encoding="utf-8").split()
     if name in options or name in _READ:
         return ""
     near = difflib.get_close_matches(name, _READ, 1, _NEAR)

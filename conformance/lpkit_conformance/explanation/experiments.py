@@ -272,7 +272,7 @@ EXPERIMENTS: Final = (
             cause="key-argument",
             field=name,
             applies=lambda case: case.keyed,
-            change=partial(lambda name, case: _with_equal(name, case), name),
+            change=partial(_with_equal, name),
         )
         for name in STANDARD
     ),

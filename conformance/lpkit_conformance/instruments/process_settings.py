@@ -11,7 +11,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from signal import SIGTERM
+from functools import partial
 from typing import Any
 from unittest import mock
 
@@ -58,7 +58,7 @@ SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
     "garbage collection": (gc.isenabled, _collect),
     "working directory": (os.getcwd, os.chdir),
     "recursion limit": (sys.getrecursionlimit, sys.setrecursionlimit),
-    "handler of SIGTERM": (lambda: signal.getsignal(SIGTERM), lambda handler: signal.signal(SIGTERM, handler)),
+    "handler of SIGTERM": (partial(signal.getsignal, signal.SIGTERM), partial(signal.signal, signal.SIGTERM)),
 }
 """How to read and to set each setting."""
 

@@ -106,7 +106,7 @@ class calling:  # noqa: N801 - read as a word, like those of contextlib
         if self._mode is not None:
             self._mode.__exit__(kind, error, trace)
         pulse.call(self._outer)
-        if beyond := not_in_config(error) or (lacking(error) if is_installed() else ""):
+        if error is not None and (beyond := not_in_config(error) or (lacking(error) if is_installed() else "")):
             raise StandinError(beyond) from error
         # What a check raises from within the plugin's call, having wrapped a method, is its finding.
         passing = PluginError | StandinError | Blocked | Failed | Skipped | KeyboardInterrupt
