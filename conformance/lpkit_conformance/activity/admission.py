@@ -6,7 +6,7 @@ import contextlib
 import copy
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lpkit.runtime import Request
@@ -20,6 +20,9 @@ from lpkit_conformance.settings.cases import FOREIGN_ARGS, Foreign, WatchedArgs,
 from lpkit_conformance.settings.hosts import hosts_of
 from lpkit_conformance.subject.memo import fact
 from lpkit_conformance.subject.subject import COOL, TOP_P, WARM, Subject
+
+STEPS = 6
+"""Output tokens of the requests that are served to see if the plugin raises for them."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,8 @@ def raising_kinds(subject: Subject) -> dict[str, tuple[str, PluginError]]:
     A kind is one of :data:`KINDS`, ``extra_args`` if a client leaves out an argument, the text of a relative of
     the case, which is its own words, or ``resumed``.
     """
+    if subject.without:  # what is left out raises, too
+        return raising_kinds(replace(subject, without=()))
     case = subject.setup.case
     plain = [case.params(), make_params({})] * 2
     kinds = {
@@ -99,10 +104,13 @@ def raising_kinds(subject: Subject) -> dict[str, tuple[str, PluginError]]:
     kinds |= {relative.text: (relative.text, [relative.params()]) for relative in others}
     kinds["resumed"] = ("output from before a preemption", plain)
     everyone = itertools.chain(plain, *(asked for _, asked in kinds.values()))
-    if _served(subject, *everyone, steps=2, resumed=True) is None or _served(subject, *plain, steps=2) is not None:
+    if (
+        _served(subject, *everyone, steps=STEPS, resumed=True) is None
+        or _served(subject, *plain, steps=STEPS) is not None
+    ):
         return {}
     tried = (
-        (kind, words, _served(subject, *plain, *asked, steps=2, resumed=kind == "resumed"))
+        (kind, words, _served(subject, *plain, *asked, steps=STEPS, resumed=kind == "resumed"))
         for kind, (words, asked) in kinds.items()
     )
     return {kind: (words, error) for kind, words, error in tried if error is not None}

@@ -247,7 +247,12 @@ class LP608(Check):
     what a full table lacks.
     """
 
-    code, name, requires, method = "LP608", "keeps-running-state", ("LP101", "LP301", "LP601", "LP113", "LP210"), STATE
+    code, name, requires, method = (
+        "LP608",
+        "keeps-running-state",
+        ("LP101", "LP301", "LP601", "LP113", "LP202", "LP210"),
+        STATE,
+    )
     suspects = ("LP208",)  # the batch is large
     needs_action = True
 

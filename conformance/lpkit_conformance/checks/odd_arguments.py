@@ -183,7 +183,9 @@ def ends(value: Any, accepts: Callable[[Any], bool]) -> Iterator[Any]:
             def fits(size: int) -> bool:
                 return size <= LONGER_THAN_LIMITS and accepts(_extended(value, size))
 
-            yield _extended(value, _last(len(value), 1, fits))
+            longest = _extended(value, _last(len(value), 1, fits))
+            others = [item + n if type(item) is int else item for n, item in enumerate(longest)]
+            yield others if accepts(others) else longest  # items that a neighbour does not have
         for place in places:
             for end in ends(value[place], partial(accepted_at, value, place, accepts)):
                 yield replaced(value, place, end)

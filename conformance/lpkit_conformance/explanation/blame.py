@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -10,11 +11,10 @@ from typing import NamedTuple
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.explanation.culprit import scenes_alone
 from lpkit_conformance.explanation.experiments import EXPERIMENTS, RETURNS, Experiment
-from lpkit_conformance.explanation.findings import readers_of
+from lpkit_conformance.explanation.findings import readers_of, returning_line
 from lpkit_conformance.explanation.following import with_history
 from lpkit_conformance.explanation.hazards import CHANGES
 from lpkit_conformance.explanation.instances import in_its_place
-from lpkit_conformance.explanation.missed_rows import OF_ALL
 from lpkit_conformance.explanation.reproduction import Reproduction, played
 from lpkit_conformance.explanation.row_values import Apart
 from lpkit_conformance.explanation.scenes import Culprit, Scene
@@ -117,12 +117,11 @@ def _named(case: Reproduction, proof: _Proof) -> _Named:
     culprit, apart = proof.culprit, proof.apart
     names_entry = culprit and ("[" in culprit.name or culprit.how)
     if apart and apart.kind == "asked" and case.uses and not names_entry:
-        key = "company" if OF_ALL.search(advice.text_at(apart.line).strip()) else "cache"
-        return _Named(apart.line, apart.name, (apart.cause,), key)
+        return _Named(_key_line(case, apart.line), apart.name, (apart.cause,), "cache")
     if culprit:
         return _of_state(case, culprit, proof)
     if apart and (case.uses or apart.kind != "asked"):
-        key = {"held": "scratch", "padded": "padding"}.get(apart.kind, "")
+        key = {"held": "scratch", "padded": "padding", "all": "company"}.get(apart.kind, "")
         return _Named(proof.line or apart.line, apart.state, (apart.cause,), key)
     return _Named(proof.line, "")
 
@@ -130,7 +129,7 @@ def _named(case: Reproduction, proof: _Proof) -> _Named:
 def _of_state(case: Reproduction, culprit: Culprit, proof: _Proof) -> _Named:
     """Return line, causes and fix for the state at fault."""
     experiment, causes = proof.experiment, list[str]()
-    line = (proof.line if experiment and experiment.rules else "") or culprit.line or proof.line
+    line = (proof.line if experiment and experiment.rules else "") or _key_line(case, culprit.line) or proof.line
     alone = experiment is not None and experiment.alone
     only = sum(isinstance(op, Arrive) for op in case.ops) == 1
     shown = (
@@ -156,6 +155,12 @@ def _of_state(case: Reproduction, culprit: Culprit, proof: _Proof) -> _Named:
     if key == "common":
         causes.append(advice.cause(key))
     return _Named(line, culprit.name, tuple(causes), key)
+
+
+def _key_line(case: Reproduction, line: str) -> str:
+    """Return the line that makes the key: of a method of the author's, if the line calls one; else the line itself."""
+    call = re.search(r"= (?:self|cls)\.(\w+)\(", advice.text_at(line)) if case.keyed else None
+    return (returning_line(case.subject.plugin.cls, call[1]) if call else "") or line
 
 
 def _optional(case: Reproduction) -> bool:

@@ -79,6 +79,24 @@ def keeping_objects(make_host: MakeHost) -> MakeHost:
     return changed(make_host, lambda host: host.pool.keep_objects())
 
 
+def renewed(make_host: MakeHost, step: int) -> MakeHost:
+    """Return the same host, on which ``apply`` of this step is that of a new instance with the step's requests."""
+
+    def change(host: Host) -> None:
+        call = host.driver.call
+
+        def call_changed(method: str, *args: Any) -> Any:
+            if method != "apply" or host.step != step:
+                return call(method, *args)
+            with host.subject.as_imported():
+                driver = host.anew()
+                return driver.call(method, *args) if driver else call(method, *args)
+
+        host.driver.call = call_changed  # type: ignore[method-assign]
+
+    return changed(make_host, change)
+
+
 def with_first_lists(make_host: MakeHost) -> MakeHost:
     """Return the same host of V1, on which all Adds of a request bring a copy of its first Add's outputs."""
     first: dict[str, list[int]] = {}

@@ -20,6 +20,9 @@ MISCALLED = r"(\w+)\(\) (?:takes|got multiple values|missing \d+ required)"
 HOOKS = ("admit", "process", "edit", "new_req_logits_processor")
 """Methods that lpkit calls, each a key of the advice."""
 
+ARGUMENTS = r"\b(params|extra_args|args)\b"
+"""Names in an index that comes of a request's arguments."""
+
 BEYOND = r"index (\d+) is out of bounds for .* size (\d+)|mask \[(\d+)\] .* indexed tensor \[(\d+)"
 """How torch says that an index, or the length of a mask, is not one of a dimension."""
 
@@ -42,6 +45,7 @@ ENVIRONMENT = r"\b(environ\b|getenv\()"
 """What reads a variable of the environment."""
 
 INDICES = {
+    "float number": r"valid indices \(got float\)|list indices must be integers or slices, not float",
     "float index": r"used as indices must|xpected (a long tensor|dtype int.*) for index|indices should be Long|"
     r"index tensors of type|argument #1 'indices'",
     "k out of range": r"selected (index|number) k out of range|start \(.*\) \+ length",
@@ -216,7 +220,8 @@ def _past_the_list(raised: Raised) -> Reading | None:
                 for node in nodes
                 if isinstance(node, ast.Compare) and {at, f"len({name})"} <= set(map(ast.unparse, ast.walk(node)))
             ]
-            return Reading("one beyond", raised.values(), f"{raised.file}:{max(tests)}" if tests else "")
+            kind = "argument beyond" if re.search(ARGUMENTS, at) and not tests else "one beyond"
+            return Reading(kind, raised.values(), f"{raised.file}:{max(tests)}" if tests else "")
     return None
 
 
@@ -231,6 +236,8 @@ def _wrong_index(raised: Raised) -> Reading | None:
     kind = next((key for key, says in INDICES.items() if re.search(says, raised.text)), "")
     if not kind or any(isinstance(node, ast.Raise) for node in raised.statement.body):
         return None  # the author's own words
+    if kind == "float number":
+        return Reading(kind, raised.values())
     if kind == "k out of range":
         return Reading(kind, _too_many(raised) or raised.values())
     if kind == "float index":

@@ -344,7 +344,7 @@ EXPERIMENTS: Final = (
     Experiment(
         cause="rows-of-before",
         fix="move",
-        applies=lambda case: case.by_slot,
+        applies=lambda case: case.by_slot and not case.afresh,
         change=lambda case: [replace(case, make_host=changes.in_order(case.make_host, first)) for first in (1, 2, 3)],
     ),
     Experiment(

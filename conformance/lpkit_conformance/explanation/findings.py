@@ -58,13 +58,13 @@ def departure(mismatch: Mismatch, source: dict[str, str], operations: tuple[str,
     )
 
 
-def cause_of(mismatch: Mismatch, ops: Sequence[Op]) -> str:
-    """Return the cause of a mismatch that these operations allow."""
+def cause_of(mismatch: Mismatch, ops: Sequence[Op], afresh: bool) -> str:
+    """Return the cause of a mismatch that these operations allow; ``afresh``: no earlier step is at fault."""
     kind = mismatch.kind
     if kind == "stale":
         uses = any(isinstance(op, Arrive) and op.request == mismatch.request and op.variant is not None for op in ops)
         left = any(isinstance(op, Finish | Preempt | Swap) for op in ops)
-        kind = "out of step" if uses else "stale" if left else "stray"
+        kind = "out of step" if uses else "stale" if left and not afresh else "stray"
     alone = sum(isinstance(op, Arrive) for op in ops) == 1
     return advice.cause(kind, "alone") if alone else advice.cause(kind)
 

@@ -33,7 +33,7 @@ Hazard = Literal[
 CHANGES: Final[frozenset[Hazard]] = frozenset({"replace", "move", "remove", "swap"})
 """After which a row or slot is another request's."""
 
-SHORT = 2
+SHORT = Arrive.prompt_len - 1
 """So few tokens are less than a rule may want to see. A program has them only if its failure needs them."""
 
 MANY, LONG = 8, 40
@@ -66,7 +66,7 @@ def fix_for_exception(
     """
     arrivals = [op for op in ops if isinstance(op, Arrive)]
     if all(op.variant is None for op in arrivals):
-        return fix("stranger", "entry")
+        return fix("stranger" if held.isdisjoint({"empty", *CHANGES}) else "stranger leaves", "entry")
     first = sum(op.count for op in ops if isinstance(op, Step)) == 1
     if len(arrivals) == 1 and held == {"alone"} and (first or odd):
         return fix("admitted" if method != "apply" or odd else "always" if later else "first", "entry")

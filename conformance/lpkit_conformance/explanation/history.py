@@ -203,8 +203,9 @@ class StateHistory:
         if not made:
             return None
         advanced = made[-1].method == "apply" or any(change.step not in self.entered for change in self._since)
-        key, line = "begun again" if advanced else "added again", made[-1].lines[0].number
-        return self._reason(key, None, line=line, step=step, count=self.outputs[step])
+        first, again = ({(c.path, c.value) for c in self._since if c.step == at} for at in (self.entered[0], step))
+        key = "added again" if not advanced else "begun again" if again <= first else "rebuilt"
+        return self._reason(key, None, line=made[-1].lines[0].number, step=step, count=self.outputs[step])
 
     def _taken_back(self) -> Reason | None:
         """Return the reason if the entry was made of output tokens that were taken back."""

@@ -20,9 +20,6 @@ from lpkit_conformance.instruments.author_lines import parsed, syntax_of
 from lpkit_conformance.programs.generate import Op
 from lpkit_conformance.subject.subject import Subject
 
-OF_ALL = re.compile(r"\b(all|min|max)\(|^(?!.*\bnot\b).*\bany\(")
-"""Matches a condition that a single row can decide for all rows."""
-
 _COUNTS = re.compile(r"\b(arange|range|enumerate)\(")
 
 

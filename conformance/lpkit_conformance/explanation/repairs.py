@@ -26,6 +26,9 @@ from lpkit_conformance.results import Finding
 MOST_TRIED = 400
 """Edits that are tried in a file."""
 
+MOST_NAMES = 4
+"""Other names that are tried as an index."""
+
 MOST_LINES = 100_000
 """Lines that edited code may run in a program."""
 
@@ -72,7 +75,9 @@ TESTED = ast.Name | ast.Attribute | ast.Subscript
 
 Missing = Literal["removed", "added", "moved", "exchanged"]
 Kind = (
-    Literal["edit", "copied", "popped", "ordered", "iterated", "falsy", "shifted", "ended", "always", "without"]
+    Literal[
+        "edit", "named", "copied", "popped", "ordered", "iterated", "falsy", "shifted", "ended", "always", "without"
+    ]
     | Missing
 )
 
@@ -182,7 +187,7 @@ def find_repair(
 
     with contextlib.suppress(Exception), following(note):
         run()
-    elsewhere: dict[str, list[Repair]] = {}
+    elsewhere: dict[bool, dict[str, list[Repair]]] = {False: {}, True: {}}
     trees = {file: copy.deepcopy(syntax_of(file)) for file in filter(is_authors, ran)}
     functions = {file: {id(item): item for item in _functions(file, modules[file])}.values() for file in trees}
 
@@ -195,8 +200,8 @@ def find_repair(
     for file, tree in trees.items():
         for edit in [*_edits(tree, ran[file])][:MOST_TRIED]:
             line = f"{file}:{edit.line}"
-            if edit.kind == "falsy" and not (uses and edit.old in falsy[file, edit.line]):
-                continue
+            if edit.kind == "falsy" and not (uses and edit.old in falsy[file, edit.line] and edit.old != finding.state):
+                continue  # the state at fault itself: the question would only leave it as it is
             if edit.kind in OF_STATEMENTS and (raises or line != blamed):
                 continue
             if line != blamed and (proven or (edit.kind == "shifted" and not finding.vague)):
@@ -205,9 +210,10 @@ def find_repair(
                 repair = Repair(line, edit.old, edit.new, edit.kind)
                 if line == blamed:
                     return repair
-                elsewhere.setdefault(line, []).append(repair)
-    if len(elsewhere) == 1:
-        return next(iter(elsewhere.values()))[0]
+                elsewhere[edit.kind == "named"].setdefault(line, []).append(repair)
+    lines = elsewhere[False] or elsewhere[True]
+    if len(lines) == 1:
+        return next(iter(lines.values()))[0]
     entry = None if proven else re.match(r"self\.([\w.]+)\[", finding.state)
     for file, tree in trees.items() if entry else ():
         for edit in _insertions(tree, ran[file], entry[1] if entry else ""):
@@ -301,6 +307,7 @@ def _edits(tree: ast.Module, lines: dict[int, None]) -> Iterator[Edit]:
                     value = new if at is None else [*held[:at], new, *held[at + 1 :]]
                     texts = ast.unparse(node), ast.unparse(new).replace("__import__('copy')", "copy")
                     yield Edit(parent, field, value, statement.lineno, *texts, kind)
+    yield from _of_names(tree, lines)
     for owner, field, loop in bodies:
         yield from _of_statements(owner, field, loop, lines)
 
@@ -324,6 +331,23 @@ def _expressions(statement: ast.AST) -> Iterator[tuple[ast.expr, ast.AST, str, i
                 yield part, statement, name, at if isinstance(value, list) else None
             if isinstance(part, ast.AST) and not isinstance(part, ast.stmt | ast.ExceptHandler | ast.match_case):
                 yield from _expressions(part)
+
+
+def _of_names(tree: ast.Module, lines: dict[int, None]) -> Iterator[Edit]:
+    """Yield another number of its function as an index, in place of a name or of the first entries of a table."""
+    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
+        nodes = list(ast.walk(function))
+        targets = [part for node in nodes if isinstance(node, ast.For) for part in ast.walk(node.target)]
+        indices = [node.slice for node in nodes if isinstance(node, ast.Subscript)]
+        names = [part.id for part in (*indices, *targets) if isinstance(part, ast.Name)]
+        names = [*dict.fromkeys((*names, *(part.arg for part in function.args.args[1:])))]
+        for node in nodes:
+            first = isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice) and not node.slice.lower
+            if isinstance(node, ast.Subscript) and node.lineno in lines and (first or isinstance(node.slice, ast.Name)):
+                for name in [name for name in names if name != ast.unparse(node.slice)][:MOST_NAMES]:
+                    index = ast.copy_location(ast.Name(name, ast.Load()), node.slice)
+                    new = f"{ast.unparse(node.value)}[{name}]"
+                    yield Edit(node, "slice", index, node.lineno, ast.unparse(node), new, "named")
 
 
 def _of_expression(node: ast.expr, parent: ast.AST, field: str) -> Iterator[tuple[ast.expr, Kind]]:
@@ -387,6 +411,8 @@ def _of_entries(node: ast.expr, parent: ast.AST, field: str) -> Iterator[tuple[a
         in_order = ast.Call(ast.Name("sorted", ast.Load()), [entries], [])
         ordered = ast.Call(ast.Name("dict", ast.Load()), [in_order], [])
         yield ast.Call(ast.Attribute(ordered, asked, ast.Load()), [], []), "ordered"
+    if asked == "pop" and len(node.args) == 1:
+        yield ast.Call(node.func, [*node.args, ast.Constant(None)], []), "edit"
     if asked == "get" and node.args:
         yield ast.Call(ast.Attribute(table, "pop", ast.Load()), [*node.args, ast.Constant(None)][:2], []), "popped"
 
@@ -405,6 +431,10 @@ def _of_statements(owner: ast.AST, field: str, loop: bool, lines: dict[int, None
         before, after = body[:at], body[at + 1 :]
         old, number = _head(statement), statement.lineno
         edited: list[tuple[list[ast.stmt], str, Kind]] = []
+        target = statement.targets[0] if isinstance(statement, ast.Delete) else None
+        if isinstance(target, ast.Subscript):
+            text = f"{ast.unparse(target.value)}.pop({ast.unparse(target.slice)}, None)"
+            edited.append(([ast.copy_location(ast.parse(text).body[0], statement)], text, "edit"))
         if loop and isinstance(statement, ast.Return | ast.Break):
             edited.append(([ast.copy_location(ast.Continue(), statement)], "continue", "ended"))
         if isinstance(statement, ast.If) and not statement.orelse:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,9 +11,11 @@ from functools import cached_property
 from types import FunctionType
 from typing import Any
 
+import torch
+
 from lpkit_conformance.expectation.compare import Mismatch
 from lpkit_conformance.explanation.advice import text_at
-from lpkit_conformance.explanation.changes import MakeHost, noting_reads
+from lpkit_conformance.explanation.changes import MakeHost, noting_reads, renewed
 from lpkit_conformance.explanation.findings import Style, number_read, style_of
 from lpkit_conformance.explanation.following import history_of
 from lpkit_conformance.explanation.hazards import CHANGES, Hazard, hazards
@@ -80,7 +83,7 @@ class Reproduction:
     @property
     def mixes(self) -> bool:
         """True if other requests' values may be taken for the row's own: no state of a row is known to hold them."""
-        return not (self.culprit and self.culprit.stored) and not (self.apart and self.apart.kind == "asked")
+        return not (self.culprit and self.culprit.stored) and not (self.apart and self.apart.kind in ("asked", "all"))
 
     @property
     def pads(self) -> bool:
@@ -143,19 +146,27 @@ class Reproduction:
 
         That is a return in a loop, or the condition around one if it has another result than alone.
         """
-        file, _, number = self.line.rpartition(":")
         several = sum(isinstance(op, Arrive) for op in self.ops) > 1
-        lost = several and self.mismatch.kind == "lost" and self._by_rows
-        if not lost or not re.match(r"\s*return\b", text_at(self.line)):
+        if not (several and self.mismatch.kind == "lost" and self._by_rows):
             return ""
-        around = [
-            node
-            for node in ast.walk(syntax_of(file))
-            if isinstance(node, ast.For | ast.If) and node.lineno < int(number) <= (node.end_lineno or 0)
+        file, _, number = self.line.rpartition(":")
+        nodes = list(ast.walk(syntax_of(file)))
+        loops = [
+            node for node in nodes if isinstance(node, ast.For) and node.lineno < int(number) <= (node.end_lineno or 0)
         ]
-        if any(isinstance(node, ast.For) for node in around):
+        if loops and re.match(r"\s*return\b", text_at(self.line)):
             return self.line
-        ways = [f"{file}:{node.lineno}" for node in around]
+        calls = [
+            part
+            for node in nodes
+            if isinstance(node, ast.FunctionDef) and node.name == "apply"
+            for part in ast.walk(node)
+        ]
+        ways = [
+            f"{file}:{node.lineno}"
+            for node in calls
+            if isinstance(node, ast.If) and isinstance(node.body[-1], ast.Return)
+        ]
         return self.apart.line if self.apart and self.apart.kind == "way" and self.apart.line in ways else ""
 
     @cached_property
@@ -167,6 +178,17 @@ class Reproduction:
     def _by_rows(self) -> bool:
         """True if the plugin edits the rows of a batch that stays as it is, and no state is at fault."""
         return not (self.culprit or self.style == "adapter" or self.hazards & CHANGES)
+
+    @cached_property
+    def afresh(self) -> bool:
+        """True if a new instance that gets the requests of the step makes the same row: no earlier step is at fault."""
+        rows = list[torch.Tensor]()
+        for make_host in (self.make_host, renewed(self.make_host, self.mismatch.step)):
+            with contextlib.suppress(Exception), self.subject.as_imported():  # whatever a new instance raises
+                host = make_host(self.subject, self.program.max_num_seqs)
+                seen = next(seen for seen in host.run(self.ops) if seen.shows(self.mismatch.step, self.request))
+                rows.append(seen.after[self.mismatch.row])
+        return len(rows) > 1 and torch.equal(*rows)
 
     @property
     def number(self) -> str:

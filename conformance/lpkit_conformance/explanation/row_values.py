@@ -43,6 +43,9 @@ PLACES = ("index", "slots", "idx_mapping", "expanded_idx_mapping")
 COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
 """Functions that meet the values of all rows."""
 
+OF_ALL = re.compile(r"\b(all|min|max)\(|^(?!.*\bnot\b).*\bany\(")
+"""Matches a condition that a single row can decide for all rows."""
+
 VALUES_OF_ALL = re.compile(r"\bself\.\w+\.(values|items)\(\)")
 """In a call, the values that an attribute has for all requests."""
 
@@ -53,8 +56,9 @@ class Apart(NamedTuple):
     """The first difference between the program and the solo run.
 
     Attributes:
-        kind: a condition that asks data of the author's and is answered otherwise, any other condition, a look-up in an
-            attribute, a whole attribute, a variable, or one with padding as a value.
+        kind: a condition that asks data of the author's and is answered otherwise, one that asks such data of all rows,
+            any other condition, a look-up in an attribute, a whole attribute, a variable, or one with padding as a
+            value.
         line: ``file:line`` of the statement.
         name: of the data that it asks or looks up, or of the variable that it sets; empty for other conditions.
         here, alone: the values in short; empty if they are long.
@@ -64,7 +68,7 @@ class Apart(NamedTuple):
         owned: True if the source is the author's own, and no object of the engine's.
     """
 
-    kind: Literal["asked", "way", "read", "held", "set", "padded"]
+    kind: Literal["asked", "all", "way", "read", "held", "set", "padded"]
     line: str
     name: str
     here: str = ""
@@ -389,7 +393,8 @@ def _first(here: list[Seen], alone: list[Seen], shared: bool = False) -> Apart |
     latest: Seen | None = None
     for number, (seen, other) in enumerate(zip(here, alone, strict=False)):
         if seen[:3] != other[:3]:
-            return _asked(latest, here[:number]) if latest else None
+            asked = filter(None, (latest, last.get(seen.frame)))  # a function that it calls may have run in between
+            return next(filter(None, (_asked(line, here[:number]) for line in asked)), None)
         for name in filter(other.given.__contains__, seen.given):
             if (shared or name.startswith("self.")) and not _alike(seen.given[name], other.given[name]):
                 base = name.partition("[")[0]
@@ -445,7 +450,8 @@ def _asked(seen: Seen, before: list[Seen]) -> Apart | None:
     """
     for node in ast.walk(syntax_of(seen.file)):
         if isinstance(node, ast.If) and node.lineno == seen.line:
-            asks = list(ast.walk(node.test))
+            called = [part.func for part in ast.walk(node.test) if isinstance(part, ast.Call)]
+            asks = [part for part in ast.walk(node.test) if part not in called]
             looked = [part for part in asks if isinstance(part, ast.Compare)]
             inside = [part.comparators[0] for part in looked if isinstance(part.ops[0], ast.In | ast.NotIn)]
             kept = [ast.unparse(part) for part in (*filter(_of_instance, asks), *inside)]
@@ -454,6 +460,8 @@ def _asked(seen: Seen, before: list[Seen]) -> Apart | None:
                 key for key in (ast.unparse(part.left) for part in looked) if kept and f"{kept[0]}[{key}]" in stored
             ]
             line = next((earlier.line for earlier in before[::-1] if keys and _sets(earlier, seen, keys[0])), seen.line)
+            if kept and OF_ALL.search(ast.unparse(node.test)):
+                return Apart("all", f"{seen.file}:{seen.line}", "")
             return Apart("asked" if kept else "way", f"{seen.file}:{line}", kept[0] if kept else "")
     return None
 

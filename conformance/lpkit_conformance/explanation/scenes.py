@@ -218,6 +218,8 @@ class Scene:
         other = replace(self, point=culprit.reported).search()
         if other is None or f"{culprit.name}.".startswith((f"{_base(other)}.", f"{_base(other)}[")):
             return None  # the same, or the object that holds it
+        if other.right == ABSENT and _base(other) not in culprit.reported.text:
+            return None  # a request that is not served yet: without its entry, its row is as the model left it
         if culprit.name.isidentifier() and other.name.endswith("]"):
             return None  # the function that has the variable
         return replace(other, holder=culprit.holder if other.value == culprit.value else "")

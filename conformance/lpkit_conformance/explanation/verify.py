@@ -218,12 +218,12 @@ def _evidence(subject: Subject, small: Program, trouble: Trouble, make_host: Mak
     else:
         differs = (trouble.step, trouble.request)
         finding = findings.departure(trouble, {"program": small.name}, operations)
-        finding = replace(finding, cause=findings.cause_of(trouble, small.ops))
         ends = partial(Observation.shows, step=trouble.step, request=trouble.request)
         line = findings.editing_line(subject, small.ops, small.max_num_seqs, trouble.row, ends, make_host)
         culprit = find_culprit(subject, small.ops, small.max_num_seqs, trouble, make_host)
         apart = first_apart(subject, small.ops, small.max_num_seqs, trouble, make_host)
         case = Reproduction(subject, make_host, small, trouble, finding, line, culprit, apart)
+        case = replace(case, finding=replace(finding, cause=findings.cause_of(trouble, small.ops, case.afresh)))
         finding, proven = blamed(case, _passes)
         with contextlib.suppress(PluginError), subject.as_imported():
             host = make_host(subject, small.max_num_seqs)
@@ -286,6 +286,7 @@ def _repaired(
         return False
 
     missing = _missing(programs[0], subject.setup.interface, finding.where.get("request", ""))
+    missing = () if finding.fix == fix("used before", "history") else missing  # an entry that is new, with old contents
     uses = not any(_is_stranger(op, finding) for op in programs[0].ops)
     repair = find_repair(run, right, finding, proven, missing, uses)
     if repair is None:

@@ -342,7 +342,7 @@ def key_at(place: str, name: str) -> str:
     attribute = re.sub(r"\[[^]]*\]", "", name).rpartition(".")[2]
     with contextlib.suppress(SyntaxError):
         made = parsed(file, int(number or 0)).body[0]
-        text = ast.unparse(made.value) if isinstance(made, ast.Assign) else ""
+        text = ast.unparse(made.value) if isinstance(made, ast.Assign | ast.Return) and made.value else ""
         return next(_keys(file, int(number), attribute), "" if attribute in text else text)
     return ""
 

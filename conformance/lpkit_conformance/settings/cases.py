@@ -354,9 +354,9 @@ def _usable(case: Case, accepts: Callable[[SamplingParams], bool]) -> bool:
 
 
 def _changed(value: Any, change: Callable[[Any, int], Any], nth: int = 0) -> Any:
-    """Return arguments with each number and text changed; ``change`` also gets its index in its list."""
+    """Return arguments with each number and text changed; ``change`` also gets its index in its list or object."""
     if isinstance(value, Mapping):
-        return {key: _changed(item, change) for key, item in value.items()}
+        return {key: _changed(item, change, n) for n, (key, item) in enumerate(value.items())}
     if isinstance(value, list | tuple):
         return [_changed(item, change, n) for n, item in enumerate(value)]
     return value if isinstance(value, bool) or value is None else change(value, nth)
@@ -365,7 +365,8 @@ def _changed(value: Any, change: Callable[[Any, int], Any], nth: int = 0) -> Any
 def _move(value: Any, by: int, vocab_size: int) -> Any:
     """Token ids go round the vocabulary, words become others, other numbers stay nearly what they are.
 
-    With each round the ids of a list are further apart: a list does not recur.
+    With each round the ids of a list, and the numbers of an object, are further apart: what they make together does not
+    recur.
     """
 
     def moved(item: Any, nth: int) -> Any:

@@ -202,5 +202,5 @@ def _refuse_unheld(params: Params, columns: Mapping[str, Declaration[Any]]) -> N
         if isinstance(item, column | ragged) and item.dtype in _ENDS:
             low, high = _ENDS[item.dtype]
             for number in value if several else (value,):
-                if isinstance(number, int) and not low <= number <= high:
+                if isinstance(number, int | float) and not low <= number <= high:
                     raise ValueError(f"{key}: {number} does not fit in its column ({low} to {high})")
