@@ -126,6 +126,13 @@ class Finding:
         return (what, self.location) if what and self.location else None
 
     @property
+    def of_stranger(self) -> bool:
+        """True if the row at fault is of a request of a program that does not use the plugin."""
+        ops = ((self.scenario or {}).get("program") or {}).get("operations", ())
+        arrivals = [op for op in ops if op.get("op") == "arrive" and op.get("request") == self.where.get("request")]
+        return bool(arrivals) and arrivals[0].get("variant") is None
+
+    @property
     def rank(self) -> tuple[bool, bool]:
         """Rank among findings: everyday requests before odd arguments, findings with a reason before vague ones."""
         return "argument" in self.where, self.vague

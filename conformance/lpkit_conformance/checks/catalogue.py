@@ -134,7 +134,9 @@ def one_report_each(results: Sequence[CheckResult], announced: Collection[str] =
     roots: dict[tuple[str, str], str] = {}
     for result in failed:
         met = result.finding.root if result.finding else None
-        for code in by_code()[result.code].suspects:
+        # A row that is not to be edited has its own reason, whatever the edits of other rows are.
+        suspects = () if result.finding and result.finding.of_stranger else by_code()[result.code].suspects
+        for code in suspects:
             suspect = of_host.get((code, result.host))
             if code not in announced and suspect and suspect.finding and (met is None or met == suspect.finding.root):
                 roots[result.code, result.host] = code
@@ -145,7 +147,8 @@ def one_report_each(results: Sequence[CheckResult], announced: Collection[str] =
             first.setdefault((result.finding.exception, str(Path(met[1]).with_name(raised))), result.code)
     for result in results:
         met = result.finding.root if result.finding else None
-        if met in first and first[met] != result.code:
+        suspects = by_code()[result.code].suspects if result.finding and result.finding.of_stranger else ()
+        if met in first and first[met] not in (result.code, *suspects):
             roots.setdefault((result.code, result.host), first[met])
 
     def explained(code: str, host: str) -> set[str]:

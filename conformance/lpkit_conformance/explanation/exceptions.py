@@ -207,7 +207,7 @@ def _past_the_list(raised: Raised) -> Reading | None:
     if raised.kind != "IndexError" or any(hasattr(value, "moved") for value in raised.frame.f_locals.values()):
         return None  # rows of a batch that changes
     for name, at, held, index in raised.looked_up():
-        if isinstance(held, list | tuple) and index == len(held):
+        if isinstance(held, list | tuple) and index == len(held) and not at.isdigit():
             nodes = [*ast.walk(syntax_of(raised.file))]
             tests = [
                 node.lineno
@@ -222,6 +222,18 @@ def _past_the_list(raised: Raised) -> Reading | None:
             ]
             kind = "argument beyond" if re.search(ARGUMENTS, at) and not tests else "one beyond"
             return Reading(kind, raised.values(), f"{raised.file}:{max(tests)}" if tests else "")
+    return None
+
+
+@unless_unreadable(None)
+def _no_entry(raised: Raised) -> Reading | None:
+    """A key that a table of the class or the module lacks, which is the same for all requests."""
+    owner = raised.frame.f_locals.get("self", raised.frame.f_locals.get("cls"))
+    bases = (owner if isinstance(owner, type) else type(owner)).__mro__
+    tables = [*raised.frame.f_globals.values(), *(value for base in bases for value in vars(base).values())]
+    for *_, held, index in raised.looked_up():
+        if isinstance(held, dict) and index not in held and repr(index) in raised.text:
+            return Reading("no entry", raised.values()) if any(held is table for table in tables) else None
     return None
 
 
@@ -407,6 +419,7 @@ READERS: tuple[Callable[[Raised], Reading | None], ...] = (
     _none,
     _text_keys,
     _past_the_list,
+    _no_entry,
     _wrong_index,
     _out_of_bounds,
     _value_per_row,

@@ -322,7 +322,7 @@ EXPERIMENTS: Final = (
         change=_evened,
     ),
     Experiment(cause="padding", applies=lambda case: case.pads, change=_evened),
-    Experiment(cause="late", applies=lambda case: case.late, blames=lambda case: (case.late, ""), rules=True),
+    Experiment(cause="late", applies=lambda case: case.late[0], blames=lambda case: case.late, rules=True),
     Experiment(
         cause="one-newcomer",
         applies=lambda case: case.style == "raw" and (case.culprit or (case.apart and case.apart.state)),

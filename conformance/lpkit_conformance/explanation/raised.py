@@ -146,7 +146,7 @@ class Raised:
         for name, at, held, index in self.looked_up():
             if isinstance(index, slice):
                 continue
-            if isinstance(held, dict) and index not in held and self.kind == "KeyError":
+            if isinstance(held, dict) and index not in held and self.kind == "KeyError" and repr(index) in self.text:
                 return f"`{name}` has no entry {index!r}"
             if isinstance(held, list | tuple | deque) and not -len(held) <= index < len(held):
                 which = "the index" if at == str(index) else f"`{at}`"

@@ -135,10 +135,11 @@ class Reproduction:
         return next((line for line, unknown in reversed(reads) if line and (unknown or not early)), "")
 
     @cached_property
-    def late(self) -> str:
-        """``file:line`` of the functions that share the variable at fault; empty if they do not."""
+    def late(self) -> tuple[str, str]:
+        """``file:line`` of the functions that share a variable at fault, and its name; empty if they do not."""
         name = self.culprit.name if self.culprit else ""
-        return _shared_variable(played(self, self.make_host), name) if name.isidentifier() else ""
+        holds = name.isidentifier() or (self.culprit is not None and self.culprit.opaque)
+        return _shared_variable(played(self, self.make_host), name) if holds else ("", "")
 
     @cached_property
     def ended(self) -> str:
@@ -225,18 +226,22 @@ def played(case: Reproduction, make_host: MakeHost) -> Host:
     return host
 
 
-def _shared_variable(host: Host, name: str) -> str:
-    """Return ``file:line`` of functions that are kept for two requests and share this variable; empty without any.
+def _shared_variable(host: Host, name: str) -> tuple[str, str]:
+    """Return ``file:line`` of functions that are kept for two requests and share a variable, and its name; else empty.
 
-    ``host``: one that has run.
+    Args:
+        host: one that has run.
+        name: of the variable, or else of the attribute that holds the functions.
     """
-    kept = [value for _, value in attributes(host.processor)]
-    parts = [part for value in kept for part in (value.values() if isinstance(value, dict) else [value])]
-    met: set[int] = set()
-    for function in (part for part in parts if isinstance(part, FunctionType)):
-        if name in (names := function.__code__.co_freevars):
-            cell = id((function.__closure__ or ())[names.index(name)])
-            if cell in met:
-                return f"{function.__code__.co_filename}:{function.__code__.co_firstlineno}"
-            met.add(cell)
-    return ""
+    kept = [value for key, value in attributes(host.processor) if name.isidentifier() or f"self.{key}" in name]
+    for _ in range(2):  # tables of functions, or of tuples with functions
+        parts = [[*part.values()] if isinstance(part, dict) else part for part in kept]
+        kept = [item for part in parts for item in (part if isinstance(part, list | tuple) else [part])]
+    met: set[tuple[str, int]] = set()
+    for function in (part for part in kept if isinstance(part, FunctionType)):
+        cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+        for variable in (name,) if name.isidentifier() else cells.keys() - {"self"}:
+            if (variable, id(cells.get(variable))) in met:
+                return f"{function.__code__.co_filename}:{function.__code__.co_firstlineno}", variable
+            met |= {(variable, id(cells[variable]))} if variable in cells else set()
+    return "", ""

@@ -81,7 +81,7 @@ class Apart(NamedTuple):
     @property
     def state(self) -> str:
         """The attribute at fault, where it is the author's."""
-        return self.name if self.kind in ("read", "held") else self.source if self.owned else ""
+        return self.name if self.kind in ("all", "read", "held") else self.source if self.owned else ""
 
     @property
     def cause(self) -> str:
@@ -461,7 +461,7 @@ def _asked(seen: Seen, before: list[Seen]) -> Apart | None:
             ]
             line = next((earlier.line for earlier in before[::-1] if keys and _sets(earlier, seen, keys[0])), seen.line)
             if kept and OF_ALL.search(ast.unparse(node.test)):
-                return Apart("all", f"{seen.file}:{seen.line}", "")
+                return Apart("all", f"{seen.file}:{seen.line}", kept[0])
             return Apart("asked" if kept else "way", f"{seen.file}:{line}", kept[0] if kept else "")
     return None
 

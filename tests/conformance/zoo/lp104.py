@@ -348,3 +348,65 @@ class FewFactorsAndOn(FewFactors):
         for row, (where, bias, outputs) in self.rows.items():
             logits[row, where] += bias * self.FACTORS[min(len(outputs), 35)]
         return logits
+
+
+@defect("LP104", "accepts letters of which its table lacks the large ones", cause="`self.WEIGHTS` has no entry 'A'")
+class WeighsSmallLetters(V1Base):
+    CASE = {"extra_args": {"letters": "abc"}}
+    WEIGHTS: ClassVar[dict[str, int]] = {letter: place for place, letter in enumerate("abcdefghijklmnopqrstuvwxyz")}
+
+    @classmethod
+    def read(cls, params: Any) -> Any:
+        letters = (params.extra_args or {}).get("letters")
+        if letters is not None and not (isinstance(letters, str) and letters.isalpha() and letters.isascii()):
+            raise ValueError("letters must be letters")
+        return letters
+
+    def weigh(self, letters: str) -> str:
+        return letters
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        letters = self.read(params)
+        return letters and sum(self.WEIGHTS[letter] for letter in self.weigh(letters)) / len(letters)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, weight in self.rows.items():
+            logits[row, 3] += weight
+        return logits
+
+
+@sound("weighs large letters as small ones")
+class WeighsLetters(WeighsSmallLetters):
+    def weigh(self, letters: str) -> str:
+        return letters.lower()
+
+
+@defect("LP104", "misses an optional argument only after the fourth token", cause="`args` has no entry 'token'")
+class MissesItLater(V1Base):
+    CASE = {"extra_args": {"bias": 2.5, "token": 7}}
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        return None if self.read(params) is None else (params.extra_args, outputs)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (args, outputs) in self.rows.items():
+            if len(outputs) > 3:
+                logits[row, args["token"] % 512] += args["bias"]
+        return logits
+
+
+@defect("LP104", "takes 5.0 for a token id, and indexes with it", cause="an index must be an `int`", fix="`int(value)`")
+class IndexesWithFloats(V1Base):
+    CASE = {"extra_args": {"token": 7}}
+
+    @classmethod
+    def read(cls, params: Any) -> Any:
+        where = (params.extra_args or {}).get("token")
+        if where is not None and (type(where) not in (int, float) or where not in range(512)):
+            raise ValueError("token must be a whole number below 512")
+        return None if where is None else (where,)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (where,) in self.rows.items():
+            logits[row, where] -= 6.0
+        return logits

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import lpkit
 import torch
 from lpkit import v2
+from lpkit.v1 import BatchUpdate
 
 from zoo.arguments import tokens
 from zoo.bases import Boost, Dense, Simple
@@ -314,3 +315,28 @@ class RefusesServerFields(Bias):
         state = super().enter(params, prompt, outputs)
         assert state is None or not self.has_others(params)
         return state
+
+
+class TakesOutAll(Bias):
+    """Its rows, with each removed row taken out."""
+
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        for row in batch_update.removed if batch_update else ():
+            del self.rows[row]
+        super().update_state(batch_update)
+
+
+defect(
+    "LP109",
+    "takes out the entry of each row that is removed",
+    line="del self.rows[row]",
+    fix="write `self.rows.pop(row, None)` in place of `del self.rows[row]`",
+)(TakesOutAll)
+
+
+@defect("LP109", "keeps the moves for later by changing the update", cause="the object is frozen", fix="your own copy")
+class EmptiesTheUpdate(Bias):
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        if batch_update is not None:
+            batch_update.moved = []  # type: ignore[misc]
+        super().update_state(batch_update)

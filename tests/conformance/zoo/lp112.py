@@ -5,8 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from lpkit import v2
 
+from zoo.arguments import tokens
 from zoo.correct.v1 import ByHand
+from zoo.correct.v2 import V2Base
 from zoo.registry import defect, sound
 
 
@@ -55,3 +58,44 @@ class OffByZero(ByHand):
 
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         return logits if self.off else super().apply(logits)
+
+
+class FlatTable(V2Base):
+    """The ids of all slots in one table, with so many for each."""
+
+    CASE = {"extra_args": {"flat": [5, 9]}}
+    WIDTH = 12
+
+    def __init__(self, vllm_config: Any, req_states: v2.LogitsProcRequestState) -> None:
+        super().__init__(vllm_config, req_states)
+        self.flat = torch.full(((req_states.max_num_reqs + 2) * self.WIDTH,), -1)
+
+    @classmethod
+    def read(cls, params: Any) -> Any:
+        ids = tokens(params, "flat")
+        if ids is not None and len(ids) > 12:
+            raise ValueError("at most 12 ids")
+        return ids
+
+    def add_request(self, req_idx: int, params: Any) -> bool:
+        ids, start = self.read(params) or [], req_idx * self.WIDTH
+        self.flat[start : start + self.WIDTH] = -1
+        self.flat[start : start + len(ids)] = torch.tensor(ids, dtype=torch.int64)
+        return bool(ids)
+
+    def apply_staged_writes(self) -> None:
+        pass
+
+    def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
+        for row, slot in enumerate(ctx.expanded_idx_mapping.tolist()):
+            ids = self.flat[slot * self.WIDTH : (slot + 1) * self.WIDTH]
+            logits[row, ids[ids >= 0]] += 1.5
+        return logits
+
+
+@defect("LP112", "a list of 9 to 12 ids runs into the next slot's part of the table")
+class FlatTableOfEight(FlatTable):
+    WIDTH = 8
+
+
+sound("one table for the ids of all slots")(FlatTable)

@@ -168,3 +168,21 @@ class ForgetsToAnswer(PortableBias):
 class TakesRowAndParams(PortableBias):
     def admit(self, row: int, params: Any) -> bool:  # type: ignore[override]
         return row >= 0
+
+
+@defect("LP113", "accepts a level that its table lacks", case={}, line="STEPS[request", fix="bound the argument in")
+class OneLevelMore(lpkit.LogitsProcessor):
+    STEPS = (0.5, 1.0, 2.0, 4.0)
+
+    class Params(lpkit.Params, prefix="step_"):
+        level: int = lpkit.Field(ge=0, le=4)
+
+    step = lpkit.column(torch.float32)
+
+    def admit(self, request: lpkit.Request) -> bool:
+        self.step[request.slot] = self.STEPS[request.params.level]
+        return True
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        logits[:, 2] += self.step[rows]
+        return logits

@@ -498,3 +498,55 @@ class KeepsTheSlot(Boost):
 
     def apply_staged_writes(self) -> None:
         self.on_device.copy_(self.values)
+
+
+class Track:
+    """Arguments of a request, and the number of its edits."""
+
+    def __init__(self) -> None:
+        self.where, self.bias, self.used = 0, 0.0, 0
+
+
+@defect(
+    "LP202",
+    "takes the object of a request that has left, with its count",
+    state="self.rows[0].used",
+    fix="make a new object for each request",
+)
+class UsesObjectsAgain(ByHand):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.free: list[Track] = []
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        state = self.read(params)
+        if state is None:
+            return None
+        track = self.free.pop() if self.free else Track()
+        track.where, track.bias = state
+        return track
+
+    def removals(self, update: BatchUpdate) -> None:
+        self.free += [self.rows.pop(row) for row in update.removed if row in self.rows]
+
+    def place(self, row: int, state: Any) -> None:
+        if row in self.rows:
+            self.free.append(self.rows[row])
+        super().place(row, state)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, track in self.rows.items():
+            logits[row, track.where] += track.bias * (1 + min(track.used, 3))
+            track.used += 1
+        return logits
+
+
+@defect("LP202", "edits the first row for a single user", cause="no request of an earlier step is at fault")
+class FirstRowOfOne(ByHand):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (where, bias) in self.rows.items():
+            self.raised(logits[row : row + 1] if len(self.rows) > 1 else logits[:1], where, bias)
+        return logits
+
+    def raised(self, block: torch.Tensor, where: int, bias: float) -> None:
+        block[:, where] += bias

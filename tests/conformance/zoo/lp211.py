@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from lpkit.v1 import BatchUpdate, process_dict_updates
 
 from zoo.arguments import number
 from zoo.bases import Boost, ByLength, CountsCalls, Relative, Simple
-from zoo.correct.v1 import V1Base
+from zoo.correct.v1 import Bias, V1Base
 from zoo.correct.v1_history import History
 from zoo.registry import defect
 
@@ -249,4 +249,43 @@ class BeginsShort(History):
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         for row, (window, weight) in self.rows.items():
             logits[row, sorted(window.tokens())] -= weight
+        return logits
+
+
+class Recent:
+    """The last tokens of an output, with their counts."""
+
+    SIZE = 4
+
+    def __init__(self, outputs: list[int], bias: float) -> None:
+        self.outputs, self.bias, self.tokens = outputs, bias, outputs[1 - self.SIZE :]
+        self.counts, self.read = Counter(self.tokens), len(outputs)
+
+    def refresh(self) -> Counter[int]:
+        for token in self.outputs[self.read :]:
+            self.tokens.append(token)
+            self.counts[token] += 1
+            if len(self.tokens) > self.SIZE:
+                self.counts[self.tokens.pop(0)] -= 1
+        self.read = len(self.outputs)
+        return +self.counts
+
+
+@defect(
+    "LP211",
+    "makes its window anew with a token less than it had",
+    cause="comes back with",
+    fix="it must be the same whether the tokens came step by step or all at once",
+)
+class ShorterWindow(Bias):
+    CASE = {"extra_args": {"bias": 2.5, "token": 7}}
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        state = self.read(params)
+        return state and Recent(outputs, state[1])
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, window in self.rows.items():
+            for token, count in window.refresh().items():
+                logits[row, token] -= abs(window.bias) * count
         return logits

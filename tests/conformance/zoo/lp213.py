@@ -94,3 +94,21 @@ class DropsWhatHasNotBegun(ByHand):
         for row, entry in self.rows.items():
             logits[row, entry.where] += entry.bias
         return logits
+
+
+@defect("LP213", "notes a count of updates with the arguments", state="self.ticks", cause="it counts calls, not tokens")
+class CountsUpdates(ByHand):
+    ticks = 0
+
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        self.ticks += 1
+        super().update_state(batch_update)
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        state = self.read(params)
+        return state and (*state, self.ticks)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (where, bias, since) in self.rows.items():
+            logits[row, where] += bias * min(self.ticks - since, 5)
+        return logits

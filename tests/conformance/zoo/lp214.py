@@ -11,7 +11,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from zoo.bases import ByLength, Dense, Relative
 from zoo.correct.portable import PortableCopyBoost
-from zoo.correct.v1 import Bias
+from zoo.correct.v1 import Bias, V1Base
 from zoo.correct.v1_history import History
 from zoo.correct.v1_odd import Listed
 from zoo.registry import defect, sound
@@ -214,3 +214,17 @@ class AgeInAByte(CountsItsTokensInAByte):
 class DifferentInAByte(CountsItsTokensInAByte):
     def number(self, token: int, outputs: list[int]) -> int:
         return len({*outputs})
+
+
+@defect("LP214", "reads the fourth token of the prompt, which a short prompt lacks", fix="when a prompt is short")
+class ReadsTheFourth(V1Base):
+    CASE = {"extra_args": {"bias": 2.5}}
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        bias = self.read(params)
+        return None if bias is None or prompt is None else (prompt[3] % 512, bias)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (where, bias) in self.rows.items():
+            logits[row, where] += bias
+        return logits

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from lpkit import v2
 from lpkit.v1 import BatchUpdate
 
@@ -64,3 +65,20 @@ class ThirdOccupant(Boost):
             self.declined[req_idx] = 0
         self.declined[req_idx] = 0 if wanted else self.declined[req_idx] + 1
         return wanted
+
+
+@defect(
+    "LP219",
+    "a partial prefill in the first row ends the step for all rows",
+    line="if self.unfinished(ctx)",
+    cause="the line ends the call for the whole batch because of another row",
+)
+class WaitsForTheFirstRow(Boost):
+    def unfinished(self, ctx: v2.LogitsContext) -> bool:
+        slot = int(ctx.idx_mapping_np[0])
+        return int(ctx.pos[0]) + 1 < int(self.req_states.prefill_len.np[slot])
+
+    def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
+        if self.unfinished(ctx):
+            return logits
+        return super().apply(logits, ctx)

@@ -142,3 +142,38 @@ defect("LP603", "keeps the tokens of each key", line="self.lists[key] =", cause=
 class KeepsFewLists(KeepsGreenLists):
     def green(self, key: int) -> torch.Tensor:
         return green(key)
+
+
+class Ratios(lpkit.LogitsProcessor):
+    """Keeps what it computes of two numbers."""
+
+    class Params(lpkit.Params, prefix="ratio_"):
+        near: int = lpkit.Field(ge=0, le=999)
+        far: int = lpkit.Field(7, ge=0, le=999)
+
+    ratio = lpkit.column(torch.float32)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.made: dict[Any, float] = {}
+
+    def made_of(self, near: int, far: int) -> float:
+        return self.made.setdefault((near, far), (near + 1) / (far + 1))
+
+    def admit(self, request: lpkit.Request) -> bool:
+        self.ratio[request.slot] = self.made_of(request.params.near, request.params.far)
+        return True
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        logits[:, 11] += self.ratio[rows]
+        return logits
+
+
+defect("LP603", "keeps a value for each pair of two numbers below 1,000", case={}, cause="`self.made` grows")(Ratios)
+
+
+@sound("keeps a value for each of two numbers below 1,000", case={})
+class RatiosOfTables(Ratios):
+    def made_of(self, near: int, far: int) -> float:
+        above, below = (self.made.setdefault((name, value), value + 1) for name, value in (("n", near), ("f", far)))
+        return above / below

@@ -244,3 +244,44 @@ class ScalesAllToALeast(ScalesToALeast):
 
     def least(self, rows: lpkit.Rows) -> torch.Tensor:
         return super().least(rows).clamp(min=self.named)
+
+
+@defect("LP201", "one that is due lets all be edited", cause="for all rows of the batch at once", line=".any()")
+class DueTogether(lpkit.LogitsProcessor):
+    history = "length"
+
+    class Params(lpkit.Params, prefix="gate_"):
+        after: int = lpkit.Field(ge=0, le=6)
+
+    after = lpkit.column(torch.int64)
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        if (rows.output_len >= self.after[rows]).any():
+            logits[:, 5] -= 20.0
+        return logits
+
+
+@defect(
+    "LP201", "the width is that of the list that came first", state="self.width", fix="two requests must not change"
+)
+class WidthOfTheFirst(lpkit.LogitsProcessor):
+    width = 0
+
+    class Params(lpkit.Params, prefix="keep_"):
+        ids: list[lpkit.TokenId] = lpkit.Field(min_length=1, max_length=12)
+        lift: float = lpkit.Field(3.0, gt=0.0, le=50.0)
+
+    lift = lpkit.column(torch.float32)
+    last = lpkit.column(torch.int64)
+
+    def admit(self, request: lpkit.Request) -> bool:
+        ids = request.params.ids
+        if not self.width:
+            self.width = len(ids)
+        self.last[request.slot] = ids[min(self.width, len(ids)) - 1]
+        self.lift[request.slot] = request.params.lift
+        return True
+
+    def edit(self, logits: lpkit.SparseLogits, rows: lpkit.Rows) -> None:
+        ids = self.last[rows].unsqueeze(1)
+        logits[ids] = logits[ids] + self.lift[rows].unsqueeze(1)

@@ -374,3 +374,43 @@ class RepeatLeak(V1Base):
                 self.times = times
             logits[row, 5] += bias * self.times
         return logits
+
+
+class Cycles(V1Base):
+    """Raises the tokens of a list in turn; equal lists are kept once."""
+
+    CASE = {"extra_args": {"cycle": [5, 9, 30]}}
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.kept: dict[Any, list[int]] = {}
+
+    @classmethod
+    def read(cls, params: Any) -> Any:
+        return tokens(params, "cycle")
+
+    def key(self, ids: list[int]) -> Any:
+        return tuple(ids)
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        ids = self.read(params)
+        if not ids:
+            return None
+        if len(self.kept) > 40:
+            self.kept = {}
+        key = self.key(ids)
+        return self.kept.setdefault(key, ids), outputs
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (ids, outputs) in self.rows.items():
+            logits[row, ids[len(outputs) % len(ids)]] += 4.0
+        return logits
+
+
+@defect("LP201", "the key has the ends of a list", advice="key-argument", line="return ids[0], ids[-1]")
+class CyclesByTheirEnds(Cycles):
+    def key(self, ids: list[int]) -> Any:
+        return ids[0], ids[-1], len(ids)
+
+
+sound("equal lists are kept once")(Cycles)
