@@ -120,7 +120,7 @@ def _named(case: Reproduction, proof: _Proof) -> _Named:
         return _Named(_key_line(case, apart.line), apart.name, (apart.cause,), "cache")
     if culprit:
         return _of_state(case, culprit, proof)
-    if apart and (case.uses or apart.kind != "asked"):
+    if apart and (case.uses or apart.kind not in ("asked", "all")):
         key = {"held": "scratch", "padded": "padding", "all": "company"}.get(apart.kind, "")
         return _Named(proof.line or apart.line, apart.state, (apart.cause,), key)
     return _Named(proof.line, "")

@@ -119,19 +119,28 @@ def test_passing_programs_say_how_many_rows_were_judged() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "ops", "key", "group"),
+    ("kind", "ops", "afresh", "key", "group"),
     [
-        ("stale", [Arrive("a", 0), Arrive("b", 1), Step(), Preempt("a"), Resume("a"), Step(2)], "out of step", "any"),
-        ("stale", [Arrive("b", 0), Step(), Finish("b"), Arrive("a", None), Step()], "stale", "any"),
-        ("stale", [Arrive("b", 0), Arrive("a", None), Step()], "stray", "any"),
-        ("wrong", [Arrive("b", 0), Arrive("a", 1), Step()], "wrong", "any"),
-        ("stale", [Arrive("a", 0), Step(), Preempt("a"), Resume("a"), Step(2)], "out of step", "alone"),
-        ("wrong", [Arrive("a", 0), Step(2)], "wrong", "alone"),
-        ("lost", [Arrive("a", 0), Step(), Preempt("a"), Resume("a"), Step()], "lost", "alone"),
+        (
+            "stale",
+            [Arrive("a", 0), Arrive("b", 1), Step(), Preempt("a"), Resume("a"), Step(2)],
+            False,
+            "out of step",
+            "any",
+        ),
+        ("stale", [Arrive("b", 0), Step(), Finish("b"), Arrive("a", None), Step()], False, "stale", "any"),
+        ("stale", [Arrive("b", 0), Step(), Finish("b"), Arrive("a", None), Step()], True, "stray", "any"),
+        ("stale", [Arrive("b", 0), Arrive("a", None), Step()], False, "stray", "any"),
+        ("wrong", [Arrive("b", 0), Arrive("a", 1), Step()], False, "wrong", "any"),
+        ("stale", [Arrive("a", 0), Step(), Preempt("a"), Resume("a"), Step(2)], False, "out of step", "alone"),
+        ("wrong", [Arrive("a", 0), Step(2)], False, "wrong", "alone"),
+        ("lost", [Arrive("a", 0), Step(), Preempt("a"), Resume("a"), Step()], False, "lost", "alone"),
     ],
 )
-def test_the_cause_is_one_that_the_operations_allow(kind: str, ops: list[Op], key: str, group: str) -> None:
-    assert cause_of(Mismatch(1, 0, "a", 5, 7, 0.0, 1.0, {}, kind), ops) == cause_by_key(key, group)
+def test_the_cause_is_one_that_the_operations_allow(
+    kind: str, ops: list[Op], afresh: bool, key: str, group: str
+) -> None:
+    assert cause_of(Mismatch(1, 0, "a", 5, 7, 0.0, 1.0, {}, kind), ops, afresh) == cause_by_key(key, group)
 
 
 # -- exceptions --------------------------------------------------------------------------------------------------
