@@ -355,6 +355,7 @@ def test_a_subclass_does_not_take_over_what_its_base_remembers() -> None:
         ({"count": 2**31 - 1, "share": 255, "some": [255] * 4}, ""),
         ({"count": 2**31}, "my_count: 2147483648 does not fit"),
         ({"share": -1}, "my_share: -1 does not fit"),
+        ({"weight": 2147483648.0}, "my_weight: 2147483648.0 does not fit"),
         ({"some": [1, 256]}, "my_some: 256 does not fit"),
         ({"some": [1] * 5}, "my_some: should have at most 4 items, not 5"),
     ],
@@ -364,9 +365,11 @@ def test_what_the_column_of_a_parameter_does_not_hold_is_refused(given: dict[str
         class Params(lpkit.Params, prefix="my_"):
             count: int = 0
             share: int = 0
+            weight: float = 0.0
             some: list[int] = []
 
-        count, share, some = lpkit.column(torch.int32), lpkit.column(torch.uint8), lpkit.ragged(torch.uint8, limit=4)
+        count, weight = lpkit.column(torch.int32), lpkit.column(torch.int32)
+        share, some = lpkit.column(torch.uint8), lpkit.ragged(torch.uint8, limit=4)
 
         def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
             return logits
