@@ -29,7 +29,7 @@ WIDTHS: Final = {
 SIGNS: Final[Groups] = {
     "padding": WIDTHS,
     "histories": WIDTHS,
-    "filled": {"filled": r"(?<![\"\w])(pad_sequence|zip_longest)\("},
+    "filled": {"filled": r"(?<![\"\w])(pad_sequence|zip_longest)\(|\[[^][]*\] \* \(\w+ - len\("},
     "first-slots": {"first-slots": r"\.all\[: *[\w.(]"},
     "LP105": {"popped": r"\.pop(item)?\(|\bdel\b"},
     "LP303": {

@@ -121,7 +121,7 @@ def _named(case: Reproduction, proof: _Proof) -> _Named:
     if culprit:
         return _of_state(case, culprit, proof)
     if apart and (case.uses or apart.kind not in ("asked", "all")):
-        key = {"held": "scratch", "padded": "padding", "all": "company"}.get(apart.kind, "")
+        key = {"held": "scratch", "padded": "padding", "all": "all"}.get(apart.kind, "")
         return _Named(proof.line or apart.line, apart.state, (apart.cause,), key)
     return _Named(proof.line, "")
 

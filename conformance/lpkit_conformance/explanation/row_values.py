@@ -46,6 +46,9 @@ COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>")
 OF_ALL = re.compile(r"\b(all|min|max)\(|^(?!.*\bnot\b).*\bany\(")
 """Matches a condition that a single row can decide for all rows."""
 
+OF_TENSOR = re.compile(r"(?<!not )\b[\w.]+\.(any|all|max|min|amax|amin)\(\)")
+"""Matches such a condition on a tensor."""
+
 VALUES_OF_ALL = re.compile(r"\bself\.\w+\.(values|items)\(\)")
 """In a call, the values that an attribute has for all requests."""
 
@@ -81,6 +84,8 @@ class Apart(NamedTuple):
     @property
     def state(self) -> str:
         """The attribute at fault, where it is the author's."""
+        if self.kind == "all" and not self.name.startswith("self."):
+            return ""
         return self.name if self.kind in ("all", "read", "held") else self.source if self.owned else ""
 
     @property
@@ -460,8 +465,8 @@ def _asked(seen: Seen, before: list[Seen]) -> Apart | None:
                 key for key in (ast.unparse(part.left) for part in looked) if kept and f"{kept[0]}[{key}]" in stored
             ]
             line = next((earlier.line for earlier in before[::-1] if keys and _sets(earlier, seen, keys[0])), seen.line)
-            if kept and OF_ALL.search(ast.unparse(node.test)):
-                return Apart("all", f"{seen.file}:{seen.line}", kept[0])
+            if (kept and OF_ALL.search(ast.unparse(node.test))) or OF_TENSOR.search(ast.unparse(node.test)):
+                return Apart("all", f"{seen.file}:{seen.line}", kept[0] if kept else ast.unparse(node.test))
             return Apart("asked" if kept else "way", f"{seen.file}:{line}", kept[0] if kept else "")
     return None
 
