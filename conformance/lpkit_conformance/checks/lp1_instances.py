@@ -152,13 +152,14 @@ def _sharing(subject: Subject, finding: Finding) -> Finding:
         host, owners = parts.default_host(subject, 8), list(module_state.owners(subject.plugin.cls))
         now = state.State.of(host.processor, owners)
         then = now.copied()
-        held = {name: _deep(then.get(name)) for name, (owner, _) in now.places.items() if not isinstance(owner, dict)}
+        shared = [name for name, (owner, _) in now.places.items() if name in now.holders or not isinstance(owner, dict)]
+        held = {name: _deep(then.get(name)) for name in shared}
         serve(host)
         for name, before in held.items():
             after = now.get(name)
             if state.same(before, after):
                 continue
-            owner, key = now.places[name]
+            owner, key = now.holders.get(name, now.places[name])
             kind, of, line = state.kind_of(owner, key), name, findings.declaration(owner, key)
             if kind == "default":
                 name = state.changed_default(vars(owner)[key], before, after)

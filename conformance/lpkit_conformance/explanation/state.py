@@ -87,11 +87,13 @@ class State:
     Attributes:
         places: by name, the object and the key that hold each.
         home: the object that gets parts that are missing.
+        holders: the class or the module, and its name, of an object whose attribute is a part.
     """
 
     def __init__(self, home: Any = None) -> None:
         self.home = home
         self.places: dict[str, tuple[Any, Any]] = {}
+        self.holders: dict[str, tuple[Any, str]] = {}
         self._copies: dict[str, Any] = {}
 
     @classmethod
@@ -99,13 +101,17 @@ class State:
         """Return the parts of an instance, and the data of these modules and classes."""
         state = cls()
         state.add_attributes("self", processor)
+        modules = {getattr(owner, "__module__", owner.__name__) for owner in shared}
         for owner in shared:
             for name, value in vars(owner).items():
                 kind = type(value)  # a package may have thousands of names
                 kept = not name.startswith("__") if kind in _KEEPING else kind is CACHED
+                shown = name if isinstance(owner, ModuleType) else f"{owner.__name__}.{name}"
                 if kept or (kind in _FUNCTIONS and defaults(value)):
-                    shown = name if isinstance(owner, ModuleType) else f"{owner.__name__}.{name}"
                     state.places[shown] = owner, name
+                elif kind.__module__ in modules and not isinstance(value, type) and hasattr(value, "__dict__"):
+                    state.places |= {f"{shown}.{part}": (vars(value), part) for part in vars(value)}
+                    state.holders |= {f"{shown}.{part}": (owner, name) for part in vars(value)}
         return state
 
     def get(self, name: str) -> Any:

@@ -113,3 +113,23 @@ def seen_with(amount: float) -> Callable[..., torch.Tensor]:
 class SharedByCache(Simple):
     def make(self, amount: float, params: Any) -> Callable[..., torch.Tensor]:
         return seen_with(amount)
+
+
+class Lift:
+    """Raises a token by what the latest request asked for."""
+
+    def __init__(self) -> None:
+        self.amount = 0.0
+
+    def __call__(self, output_ids: list[int], logits: torch.Tensor) -> torch.Tensor:
+        logits[5] += self.amount
+        return logits
+
+
+@defect("LP108", "one callable in the body of the class", line="lift =", state="OneLift.lift.amount")
+class OneLift(Simple):
+    lift = Lift()
+
+    def make(self, amount: float, params: Any) -> Callable[..., torch.Tensor]:
+        self.lift.amount = amount
+        return self.lift
