@@ -10,6 +10,7 @@ import pytest
 from lpkit_conformance import traces
 from lpkit_conformance.engine.recorded_workloads import WORKLOADS
 from lpkit_conformance.engine.recording import remap
+from lpkit_conformance.traces.schema import V2Step
 
 PROMISED: Mapping[str, set[str]] = {
     "v1_steady": {"add", "no update"},
@@ -83,6 +84,21 @@ def test_shipped_token_ids_are_renumbered_by_first_appearance(name: str) -> None
             seen += ids
     first_seen = list(dict.fromkeys(seen))
     assert first_seen == list(range(len(first_seen)))
+
+
+def test_rows_of_drafts_go_beyond_the_length_that_max_tokens_allows() -> None:
+    """vLLM's scheduler cuts a request's drafts at `max_model_len` only: a table by length needs an entry for each."""
+    trace = traces.load("v2_drafts")
+    lengths: dict[str, list[int]] = {}
+    written = dict.fromkeys(trace.requests, 0)  # in the end what `max_tokens` allowed
+    for step in trace.steps:
+        assert isinstance(step, V2Step)
+        for call in step.applies:
+            for request, position in zip(call.rows, call.pos, strict=True):
+                lengths.setdefault(request, []).append(position + 1 - trace.requests[request].prompt_len)
+        for request, ids in step.tokens.items():
+            written[request] += len(ids)
+    assert any(max(lengths[request]) >= written[request] for request in trace.requests)
 
 
 @pytest.mark.parametrize("name", traces.names())
