@@ -80,7 +80,7 @@ def solo_runs(subject: Subject) -> SoloRuns:
     """Return the rows of the subject's requests when each is served alone, in an engine without drafts."""
     if subject.setup.world is SPECULATING:
         return solo_runs(subject.home or subject.having(world=USUAL))
-    return SoloRuns(subject)
+    return SoloRuns(subject, subject.strangers)
 
 
 def private(active: ActiveRequest) -> Request:

@@ -36,6 +36,7 @@ class Subject:
         foreign: ``extra_args`` of other processors; requests that do not use the plugin carry only these. Empty: the
             plugin raises for them, and hosts leave them out.
         without, longest: kinds of requests that are left out, as in :class:`Requests`.
+        strangers: True if only rows of requests that do not use the plugin can be foretold.
         relatives: other requests than those derived from the case, the case first; None: derive them.
         memo: the facts; new in every copy.
         home: the subject that :meth:`within` was asked of; None in every other copy.
@@ -46,6 +47,7 @@ class Subject:
     foreign: Foreign = FOREIGN_ARGS
     without: tuple[str, ...] = ()
     longest: int | None = None
+    strangers: bool = False
     relatives: tuple[Case, ...] | None = None
     memo: Memo = field(default_factory=Memo, init=False, repr=False, compare=False)
     home: Subject | None = field(default=None, init=False, repr=False, compare=False)

@@ -19,6 +19,7 @@ from lpkit_conformance.activity.admission import let_in, raising_kinds, refused_
 from lpkit_conformance.activity.search import search
 from lpkit_conformance.checks.base import Check, Engine, Rule, judge
 from lpkit_conformance.checks.catalogue import by_code, chosen
+from lpkit_conformance.checks.ladder import LadderCheck
 from lpkit_conformance.errors import CaseError, StandinError
 from lpkit_conformance.expectation.ranks import Choice, first_rank
 from lpkit_conformance.explanation.advice import fix
@@ -110,10 +111,19 @@ class Session:
                 self.result(other)
             check, host = self._items[label]
             blocked = agenda.blocked(label)
-            agenda.results[label] = (
-                CheckResult(check.code, check.name, host, "blocked", blocked) if blocked else self.judged(label)
-            )
+            agenda.results[label] = self._blocked(check, host, blocked) if blocked else self.judged(label)
         return agenda.results[label]
+
+    def _blocked(self, check: type[Rule], host: str, message: str) -> CheckResult:
+        """Return the result of a blocked check.
+
+        If the plugin only is not reproducible, the rows of requests that do not use it can still be wrong.
+        """
+        result = CheckResult(check.code, check.name, host, "blocked", message)
+        if result.roots != {"LP601"} or not issubclass(check, LadderCheck):
+            return result
+        of_strangers = _result(check, replace(self.subjects(host)[0], strangers=True), host)
+        return of_strangers if of_strangers.status == "failed" else result
 
     def judged(self, label: str) -> CheckResult:
         """Return the result of a check, even if others failed."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from lpkit_conformance.checks.catalogue import by_code, inactive
 from lpkit_conformance.explanation.advice import fix
 from lpkit_conformance.explanation.findings import method_location
@@ -25,7 +27,7 @@ from zoo.lp105 import WritesProgress
 from zoo.lp108 import ClassState
 from zoo.lp109 import LooksEveryRowUp
 from zoo.lp201.portable import IndexForSlots
-from zoo.lp202 import KeepsTheSlot
+from zoo.lp202 import KeepsTheSlot, StaleOnDecline
 from zoo.lp301 import Promotes
 from zoo.lp303 import AddsUp
 from zoo.lp507 import PopsRemoved
@@ -76,9 +78,40 @@ class FailsOnSwaps(ByHand):
         raise RuntimeError("not yet")
 
 
+class DrawsAndKeeps(StaleOnDecline):
+    """Draws without a seed, and keeps the entries of rows that are given to others."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.noise = int.from_bytes(os.urandom(2), "big") / 2**16
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (where, bias) in self.rows.items():
+            logits[row, where] += bias + self.noise
+        return logits
+
+
+class CountsAndKeeps(StaleOnDecline):
+    """Counts its calls, and keeps the entries of rows that are given to others."""
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (where, bias, *counted) in self.rows.items():
+            self.rows[row] = (where, bias, count := sum(counted) + 1)
+            logits[row, where] += bias * count
+        return logits
+
+
 @pytest.mark.parametrize(
     ("cls", "plan", "failed", "blocked"),
     [
+        # The row of a request without the plugin has no part in what is random, or advanced by calls.
+        (
+            DrawsAndKeeps,
+            {"select": ("LP202", "LP203"), "ignore": ("LP604",)},
+            ["LP601[v1]", "LP202[v1]"],
+            {"LP201[v1]": "needs LP601"},
+        ),
+        (CountsAndKeeps, {"select": ("LP202", "LP303")}, ["LP202[v1]", "LP303[v1]"], {}),
         (Promotes, {"select": ("LP2",)}, ["LP301[v1]"], {"LP219[v1]": "needs LP301"}),
         # An exception is its own check's, and the exception of one line is one failure, whatever checks meet it.
         (LooksEveryRowUp, {"select": ("LP20",)}, ["LP109[v1]"], {}),
