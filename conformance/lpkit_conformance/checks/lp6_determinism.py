@@ -6,6 +6,7 @@ import contextlib
 import os
 import random
 import sys
+import time
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -34,6 +35,7 @@ from lpkit_conformance.checks.lazily import (
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Step
 from lpkit_conformance.results import Failed, Finding, NeverActive
+from lpkit_conformance.settings import bounds
 from lpkit_conformance.settings.cases import Case, distinct
 from lpkit_conformance.vllm_api.tokenizer import leaves
 
@@ -52,8 +54,17 @@ Each step must weigh more than half a request, or objects that each step leaves 
 PASSING = 300
 """Requests that arrive and leave, each with different arguments, while another request stays."""
 
-PASSING_AT_ONCE = 30
-"""Number of these requests that share a batch with it."""
+PASSING_BATCHES = 10
+"""Batches of these requests that share the engine with it, one after the other."""
+
+OVERFLOW = 2
+"""Times the bound of a table of the class that many requests pass."""
+
+PASSING_SECONDS = 2.0
+"""Seconds of computing after which no further batch of them comes, once :data:`PASSING` have."""
+
+MOST_TOKENS = 8192
+"""The largest vocabulary in which requests are different, if the usual vocabulary has too few tokens."""
 
 BLOCKS = 80
 """Measurements of growing state before it counts as growth: caches and windows of a few thousand entries fill up."""
@@ -220,11 +231,14 @@ class LP603(Check):
         return name if line else "", line
 
     @staticmethod
-    def _sizes(subject: Subject, numbers: int = 0, most: int = BLOCKS) -> list[int]:
+    def _sizes(subject: Subject, numbers: int = 0, most: int = 0) -> list[int]:
         """Measure the state after each block of requests: three blocks, and up to ``most`` while it grows.
 
-        ``numbers``: as for :func:`_churn`.
+        Args:
+            numbers: as for :func:`_churn`.
+            most: by default as many as a table of the class takes to fill.
         """
+        most = most or max(BLOCKS, 3 + bounds.largest_bound(subject.plugin.cls).entries // CHURN)
         subject.plugin.restore_modules()  # what is cached already would not grow
         host = parts.default_host(subject, AT_ONCE)
         sizes: list[int] = []
@@ -257,23 +271,39 @@ class LP608(Check):
     needs_action = True
 
     def run(self, subject: Subject) -> str | None:
-        crowd = replace(subject, relatives=(subject.setup.case, *relatives_of(subject, range(1, PASSING + 2))))
+        bound = bounds.largest_bound(subject.plugin.cls)
+        crowd = _crowd(subject, max(PASSING, OVERFLOW * bound.entries))
         crowd.plugin.restore_modules()
-        host = parts.default_host(crowd, 2 + PASSING_AT_ONCE)
-        ops: list[Op] = [Arrive("resident", 0), Step()]
-        late = len(crowd.cases) - 1
-        for start in range(1, late, PASSING_AT_ONCE):
-            names = [(f"r{n}", n) for n in range(start, min(start + PASSING_AT_ONCE, late))]
-            ops += [*(Arrive(name, n) for name, n in names), Step(), *(Finish(name) for name, _ in names)]
-        served = list(host.run(ops := [*ops, Arrive("late", late), Step()]))
+        many = len(crowd.cases) - 1
+        at_once = max(PASSING, many) // PASSING_BATCHES
+        host = parts.default_host(crowd, 3 + at_once)
+        played: list[Op] = []
+        served: list[calls.Observation] = []
+
+        def play(*ops: Op) -> None:
+            played.extend(ops)
+            served.extend(host.run(ops))
+
+        play(Arrive("resident", 0), Step())
+        began, start = time.process_time(), 1
+        while start < many and (start <= PASSING or time.process_time() - began < PASSING_SECONDS):
+            names = [(f"r{n}", n) for n in range(start, min(start + at_once, many))]
+            names.append((f"again {start}", 1))
+            arrivals = (Arrive(name, n, character="r1" if n == 1 else "") for name, n in names)
+            play(*arrivals, Step(), *(Finish(name) for name, _ in names))
+            start += at_once
+        play(Arrive("late", many), Step(), Arrive("again", 0, character="resident"), Step())
         runs = solo.solo_runs(crowd)
-        acted = runs.prepare({name: host.pool.requests[name] for name in ("resident", "late")})
+        judged = [name for name in host.pool.requests if name in ("resident", "late") or name.startswith("again")]
+        acted = runs.prepare({name: host.pool.requests[name] for name in judged})
         for observation in served:
             mismatch = compare.compare(observation, runs)
             if mismatch is not None:
-                lost = culprit.find_culprit(crowd, ops, host.max_num_seqs, mismatch, parts.default_host)
-                key = "saturated" if mismatch.request == "late" else "dropped"
-                passed = min((observation.step - 1) * PASSING_AT_ONCE, late)
+                lost = None
+                if many <= PASSING + 1:  # with more, it takes minutes
+                    lost = culprit.find_culprit(crowd, played, host.max_num_seqs, mismatch, parts.default_host)
+                key = "dropped" if mismatch.request == "resident" else "saturated"
+                passed = min((observation.step - 1) * at_once, many)
                 raise Failed(
                     f"a request gets different logits than alone once {passed} others with other arguments have come",
                     {"request": mismatch.request, "token id": str(mismatch.token), "step": str(observation.step)},
@@ -281,12 +311,24 @@ class LP608(Check):
                     f"{mismatch.got:g}",
                     cause=advice.cause(key, self.code),
                     fix=advice.fix(key, self.code),
-                    location=lost.line if lost else "",
+                    location=lost.line if lost else bound.line,
                     state=lost.name if lost else "",
                 )
         if not acted:
             raise NeverActive
         return None
+
+
+def _crowd(subject: Subject, count: int) -> Subject:
+    """Return the plugin with so many relatives of the case; in a larger vocabulary if the usual tokens recur."""
+    crowds = []
+    for size in sorted({subject.setup.vocab_size, min(max(count, subject.setup.vocab_size), MOST_TOKENS)}):
+        there = subject.having(vocab_size=size)
+        relatives = relatives_of(there, range(1, count + 2))
+        crowds.append(replace(there, relatives=(subject.setup.case, *relatives)))
+        if len({case.text for case in relatives}) > count:
+            break
+    return max(crowds, key=lambda crowd: len(crowd.cases))
 
 
 def _churn(subject: Subject, host: Host, block: int, numbers: int, count: int = CHURN) -> None:

@@ -177,3 +177,13 @@ class RatiosOfTables(Ratios):
     def made_of(self, near: int, far: int) -> float:
         above, below = (self.made.setdefault((name, value), value + 1) for name, value in (("n", near), ("f", far)))
         return above / below
+
+
+@sound("forgets the lists of all keys once it has 4,000")
+class ForgetsAtOnce(KeepsGreenLists):
+    MOST = 4000
+
+    def green(self, key: int) -> torch.Tensor:
+        if len(self.lists) >= self.MOST:
+            self.lists.clear()
+        return super().green(key)

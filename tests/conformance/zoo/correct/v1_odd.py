@@ -146,6 +146,8 @@ class BoundedCache(Bias):
 class SharesEntries(Bias):
     """Requests with equal arguments share a table's entry, which stays valid after it has left the table."""
 
+    MOST = 64
+
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.table: OrderedDict[Any, list[Any]] = OrderedDict()
@@ -155,7 +157,7 @@ class SharesEntries(Bias):
         if found is None:
             return None
         if found not in self.table:
-            if len(self.table) == 64:
+            if len(self.table) == self.MOST:
                 self.reuse(self.table.popitem(last=False)[1], found)
             else:
                 self.table[found] = list(found)
