@@ -16,7 +16,7 @@ from lpkit_conformance.activity.stand import continued, stepped
 from lpkit_conformance.errors import StandinError
 from lpkit_conformance.hosts import PluginError, default_host, drive
 from lpkit_conformance.programs.generate import Arrive, Step
-from lpkit_conformance.settings.cases import FOREIGN_ARGS, Foreign, WatchedArgs, make_params
+from lpkit_conformance.settings.cases import FOREIGN_ARGS, RARE, Foreign, WatchedArgs, make_params
 from lpkit_conformance.settings.hosts import hosts_of
 from lpkit_conformance.subject.memo import fact
 from lpkit_conformance.subject.subject import COOL, TOP_P, WARM, Subject
@@ -67,14 +67,15 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "top_p": ("`top_p`", {"top_p": TOP_P}),
     "top_k": ("`top_k`", {"top_k": 512}),
     "ignore_eos": ("`ignore_eos`", {"ignore_eos": True}),
+    **{name: (f"`{name}`", {name: value}) for name, value in RARE.items()},
 }
 """Kinds of requests by a field that servers set: in words, and with a value."""
 
 
 def _kinds(subject: Subject) -> dict[str, tuple[str, dict[str, Any]]]:
     """Return the kinds whose field the case leaves to the server."""
-    given = subject.setup.case.fields
-    return {kind: (words, fields) for kind, (words, fields) in KINDS.items() if not fields.keys() & given.keys()}
+    given = {*subject.setup.case.fields, *RARE.keys() - {*subject.plugin.fields_read}}
+    return {kind: (words, fields) for kind, (words, fields) in KINDS.items() if not fields.keys() & given}
 
 
 @fact

@@ -40,7 +40,12 @@ class LP201(LadderCheck):
             [Arrive("a", 0), Arrive("b", 0), Arrive("c", 0), Arrive("d", 0), Step()],
             [Arrive("x", None), Arrive("y", 1), Step(), Finish("y"), Step(), Finish("x"), Step()],
         )
-        arrivals = [Arrive(f"n{i}", variant) for i, variant in enumerate((0, *subject.neighbours))]
+        # Those with the case's arguments differ in a field of vLLM's: everything else is equal.
+        arguments = [case.fields.get("extra_args") for case in subject.cases]
+        alike = ["n0" if each == arguments[0] else "" for each in arguments]
+        arrivals = [
+            Arrive(f"n{i}", variant, character=alike[variant]) for i, variant in enumerate((0, *subject.neighbours))
+        ]
         yield program("differ in one thing", arrivals, Step(3), max_num_seqs=max(len(arrivals), 8))
 
 

@@ -35,7 +35,7 @@ from lpkit_conformance.checks.lazily import (
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Step
 from lpkit_conformance.results import Failed, Finding, NeverActive
-from lpkit_conformance.settings import bounds
+from lpkit_conformance.settings import class_code
 from lpkit_conformance.settings.cases import Case, distinct
 from lpkit_conformance.vllm_api.tokenizer import leaves
 
@@ -238,7 +238,7 @@ class LP603(Check):
             numbers: as for :func:`_churn`.
             most: by default as many as a table of the class takes to fill.
         """
-        most = most or max(BLOCKS, 3 + bounds.largest_bound(subject.plugin.cls).entries // CHURN)
+        most = most or max(BLOCKS, 3 + class_code.largest_bound(subject.plugin.cls).entries // CHURN)
         subject.plugin.restore_modules()  # what is cached already would not grow
         host = parts.default_host(subject, AT_ONCE)
         sizes: list[int] = []
@@ -271,7 +271,7 @@ class LP608(Check):
     needs_action = True
 
     def run(self, subject: Subject) -> str | None:
-        bound = bounds.largest_bound(subject.plugin.cls)
+        bound = class_code.largest_bound(subject.plugin.cls)
         crowd = _crowd(subject, max(PASSING, OVERFLOW * bound.entries))
         crowd.plugin.restore_modules()
         many = len(crowd.cases) - 1

@@ -41,7 +41,21 @@ MOST_OTHERS = 3
 FEW_ITEMS = 8
 """Items of a long list that a relative has: what stands behind them in a table is reached by short programs."""
 
-STANDARD = ("max_tokens", "min_tokens", "seed", "stop_token_ids", "temperature", "top_p", "top_k", "ignore_eos")
+RARE: dict[str, Any] = {
+    "presence_penalty": 0.6,
+    "frequency_penalty": 0.4,
+    "repetition_penalty": 1.2,
+    "min_p": 0.05,
+    "logit_bias": {"9": 1.5},
+    "logprobs": 2,
+    "skip_special_tokens": False,
+}
+"""Fields of vLLM's that requests have for a class that reads them, with a value that is not the default."""
+
+ALONE: dict[str, Any] = {**RARE, "seed": 1001, "temperature": 0.6, "top_p": 0.8, "top_k": 50}
+"""Fields in which alone a relative differs, for a class that reads them."""
+
+STANDARD = ("max_tokens", "min_tokens", "seed", "stop_token_ids", "temperature", "top_p", "top_k", "ignore_eos", *RARE)
 """Fields of vLLM's that differ between the relatives of a case that gives them."""
 
 
@@ -239,11 +253,16 @@ def variants(
 
 
 def neighbours(
-    case: Case, accepts: Callable[[SamplingParams], bool], vocab_size: int, words: Words = tuple
+    case: Case,
+    accepts: Callable[[SamplingParams], bool],
+    vocab_size: int,
+    words: Words = tuple,
+    fields: Iterable[str] = (),
 ) -> list[Case]:
     """Return relatives that differ from the case in an argument, or in the order, an item or the length of a list.
 
     Flags, texts and keys of objects differ, too. The numbers of the first are close to the case's: they may be rounded.
+    The last differ in one of these ``fields`` of vLLM's.
     """
     extra = case.fields.get("extra_args") or {}
     shifted = _shift(extra, 1, vocab_size)
@@ -264,7 +283,9 @@ def neighbours(
                 changes.append({key: [*value[:-1], shifted[key][-1]]})
     close = _changed(extra, lambda item, _: _scaled(item, CLOSE) if isinstance(item, float) else item)
     numbers = _with_arguments(case, [close, *({**extra, **change} for change in changes[:MOST_NEIGHBOURS])], accepts)
-    return [*numbers, *_otherwise(case, accepts, words)]
+    in_fields = [replace(case, fields={**case.fields, name: ALONE[name]}) for name in fields]
+    usable = [relative for relative in in_fields if relative != case and _usable(relative, accepts)]
+    return [*numbers, *_otherwise(case, accepts, words), *usable]
 
 
 def _otherwise(case: Case, accepts: Callable[[SamplingParams], bool], words: Words) -> list[Case]:

@@ -13,6 +13,8 @@ from lpkit.sampling_params import SamplingParams
 
 from lpkit_conformance.instruments.module_state import ModuleState
 from lpkit_conformance.instruments.process_settings import same_random_numbers
+from lpkit_conformance.settings.class_code import fields_read
+from lpkit_conformance.settings.cases import ALONE
 from lpkit_conformance.subject.calls import PluginError, calling
 from lpkit_conformance.vllm_api.releases import VALIDATED_SINCE, Release, is_before
 
@@ -37,6 +39,11 @@ class Plugin:
     def interfaces(self) -> frozenset[str]:
         """The interfaces, ``v1`` or ``v2``, that the class implements."""
         return interfaces_of(self.cls)
+
+    @cached_property
+    def fields_read(self) -> list[str]:
+        """Fields of vLLM's that the class's code reads."""
+        return fields_read(self.cls, ALONE)
 
     def refusal(self, params: SamplingParams) -> BaseException | None:
         """Return the exception of ``validate_params`` for a request; None if it accepts, or if vLLM would not ask."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from lpkit.sampling_params import SamplingParams
 
-from lpkit_conformance.settings.cases import FOREIGN_ARGS, Case, Foreign, make_params, neighbours, variants
+from lpkit_conformance.settings.cases import FOREIGN_ARGS, RARE, Case, Foreign, make_params, neighbours, variants
 from lpkit_conformance.settings.derived import words_of
 from lpkit_conformance.subject.memo import Memo
 from lpkit_conformance.subject.model import Model
@@ -116,7 +116,8 @@ class Subject:
         if self.home is not None:
             return self.home._neighbours
         case, others = self.setup.case, self.setup.others
-        relatives = [relative for relative in self._related(neighbours) if relative.text not in self.without]
+        related = self._related(partial(neighbours, fields=self.plugin.fields_read))
+        relatives = [relative for relative in related if relative.text not in self.without]
         return (*relatives, *(other for other in others if other.reasoning == case.reasoning))
 
     def _related(self, derive: Callable[..., list[Case]]) -> list[Case]:
@@ -188,6 +189,7 @@ class Subject:
         def of_kind(kind: str, turn: bool, value: Any, otherwise: Any = None) -> Any:
             return value if turn and kind not in self.without else otherwise
 
+        rare = [name for nth, name in enumerate(RARE) if (salt + nth) % 2 == 0 and name in self.plugin.fields_read]
         return {
             "temperature": of_kind("cool", second, COOL, of_kind("warm", last, WARM, 1.0)),
             "max_tokens": (None, self.setup.world.max_model_len)[salt % 2],
@@ -196,6 +198,7 @@ class Subject:
             "top_k": of_kind("top_k", last, size, 0),
             "ignore_eos": of_kind("ignore_eos", second, True, False),
             "stop_token_ids": of_kind("stop_token_ids", salt % 4 == 2, stops),
+            **{name: RARE[name] for name in rare if name not in self.without},
         }
 
 

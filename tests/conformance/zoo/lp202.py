@@ -550,3 +550,32 @@ class FirstRowOfOne(ByHand):
 
     def raised(self, block: torch.Tensor, where: int, bias: float) -> None:
         block[:, where] += bias
+
+
+@sound("scales its bias by a penalty of vLLM's")
+class V2ScalesByPenalty(V2Base):
+    CASE = {"extra_args": {"bias": 2.5}}
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.penalty = torch.zeros(self.req_states.max_num_reqs)
+
+    def add_request(self, req_idx: int, params: Any) -> bool:
+        asked = super().add_request(req_idx, params)
+        self.keep(req_idx, params.presence_penalty)
+        self.values[req_idx] *= 1 + self.penalty[req_idx]
+        return asked
+
+    def keep(self, req_idx: int, penalty: float) -> None:
+        self.penalty[req_idx] = penalty
+
+    def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
+        logits[:, 7] += self.per_row(ctx)
+        return logits
+
+
+@defect("LP202", "a slot keeps its last request's presence_penalty if the next request has none")
+class V2KeepsPenalty(V2ScalesByPenalty):
+    def keep(self, req_idx: int, penalty: float) -> None:
+        if penalty:
+            super().keep(req_idx, penalty)

@@ -71,3 +71,48 @@ class KeyWithoutTopK(KeyWithoutSeed):
 class KeyWithoutIgnoreEos(KeyWithoutSeed):
     def scale(self, params: Any) -> float:
         return float(params.ignore_eos)
+
+
+@defect("LP201", "the key of a cache lacks presence_penalty", advice="key-argument", cause="`presence_penalty` differs")
+class KeyWithoutPresence(KeyWithoutSeed):
+    def scale(self, params: Any) -> float:
+        return float(params.presence_penalty)
+
+
+@defect("LP201", "the key of a cache lacks repetition_penalty", advice="key-argument", cause="`repetition_penalty`")
+class KeyWithoutRepetition(KeyWithoutSeed):
+    def scale(self, params: Any) -> float:
+        return float(params.repetition_penalty)
+
+
+@defect("LP201", "the key of a cache lacks min_p", advice="key-argument", cause="their `min_p` differs")
+class KeyWithoutMinP(KeyWithoutSeed):
+    def scale(self, params: Any) -> float:
+        return 20 * float(getattr(params, "min_p", 0.0))
+
+
+@defect("LP201", "the key of a cache lacks logit_bias", advice="key-argument", cause="their `logit_bias` differs")
+class KeyWithoutLogitBias(KeyWithoutSeed):
+    def scale(self, params: Any) -> float:
+        return sum((params.logit_bias or {}).values())
+
+
+@sound("the key of a cache has each field that is read")
+class KeyOfFields(KeyWithoutSeed):
+    FIELDS = ("temperature", "frequency_penalty", "presence_penalty")
+
+    def scale(self, params: Any) -> float:
+        return params.temperature + 3 * params.presence_penalty + 7 * params.frequency_penalty
+
+    def of(self, state: Any, params: Any) -> float:
+        key = (state, *(getattr(params, name) for name in self.FIELDS))
+        if len(self.scales) == 64:
+            self.scales.clear()
+        return self.scales.setdefault(key, self.scale(params))
+
+
+@defect(
+    "LP201", "the key of a cache has two of three fields", advice="key-argument", cause="`frequency_penalty` differs"
+)
+class KeyWithoutThirdField(KeyOfFields):
+    FIELDS = ("temperature", "presence_penalty")

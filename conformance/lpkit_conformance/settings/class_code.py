@@ -1,11 +1,11 @@
-"""Bounds of the caches and tables in a class's code."""
+"""Bounds of the caches and tables in a class's code, and the fields of a request that it reads."""
 
 from __future__ import annotations
 
 import ast
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, NamedTuple
 
 from lpkit_conformance.instruments.author_lines import home_of, is_authors, only_looks, syntax_of
@@ -49,6 +49,14 @@ def largest_bound(cls: Any) -> Bound:
     nodes = [(file, node) for file, part in parts for node in ast.walk(part)]
     bounding = [(f"{file}:{bound.lineno}", bound) for file, node in nodes for bound in _bounds(node)]
     return max((Bound(number, line) for line, bound in bounding for number in numbers(bound)), default=Bound())
+
+
+def fields_read(cls: Any, fields: Collection[str]) -> list[str]:
+    """Return the fields that the code of a class reads as an attribute of anything but itself, or names in a text."""
+    nodes = [node for _, part in _parts_of(cls) for node in ast.walk(part)]
+    attributes = [node for node in nodes if isinstance(node, ast.Attribute) and _name_of(node.value) != "self"]
+    texts = {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    return [name for name in fields if name in texts or name in {node.attr for node in attributes}]
 
 
 def _bounds(node: ast.AST) -> Iterator[ast.expr]:

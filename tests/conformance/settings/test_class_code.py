@@ -1,4 +1,4 @@
-"""The largest bound of a container in a class's code."""
+"""The largest bound of a container in a class's code, and the fields that it reads."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 import pytest
-from lpkit_conformance.settings.bounds import largest_bound
+from lpkit_conformance.settings.class_code import fields_read, largest_bound
 
 ROOM = 700
 
@@ -91,3 +91,14 @@ def test_the_bound_is_read_from_the_code(cls: type, entries: int) -> None:
 
 def test_a_bound_has_its_line() -> None:
     assert largest_bound(Ring).line == f"{__file__}:{Ring.place.__code__.co_firstlineno + 1}"
+
+
+class ReadsFields:
+    min_p = 0.0
+
+    def enter(self, params: Any) -> list[Any]:
+        return [self.min_p, params.top_k, getattr(params, "seed", None)]
+
+
+def test_the_fields_that_a_class_reads_are_those_of_its_requests() -> None:
+    assert fields_read(ReadsFields, ("min_p", "top_k", "seed", "logprobs")) == ["top_k", "seed"]
