@@ -13,8 +13,8 @@ from lpkit.sampling_params import SamplingParams
 
 from lpkit_conformance.instruments.module_state import ModuleState
 from lpkit_conformance.instruments.process_settings import same_random_numbers
-from lpkit_conformance.settings.class_code import fields_read
 from lpkit_conformance.settings.cases import ALONE
+from lpkit_conformance.settings.class_code import fields_read
 from lpkit_conformance.subject.calls import PluginError, calling
 from lpkit_conformance.vllm_api.releases import VALIDATED_SINCE, Release, is_before
 
