@@ -210,7 +210,7 @@ class LP205(LadderCheck):
     hazard = "swap"
 
     def programs(self, subject: Subject) -> Iterator[Program]:
-        for first, second in ((0, 1), (0, None), (None, 1)):
+        for first, second in ((0, 1), (0, None), (None, 1), (3, 0)):  # the last may have another flag
             yield program(
                 f"arguments {first} and {second}",
                 [Arrive("a", first), Step(2), Arrive("b", second), Step(), Swap(0, 1), Step(2), Swap(1, 0), Step()],
@@ -316,8 +316,8 @@ class LP211(LadderCheck):
         for new_list in (False, True):
             yield program(
                 "resumed at another row" + (" with a new list" if new_list else ""),
-                [Arrive("a", 0), Arrive("b", 1), Step(3), Preempt("a"), Step(), Arrive("c", 2), Step()],
-                [Resume("a", new_list), Step(4)],
+                [Arrive("a", 3 if new_list else 0), Arrive("b", 1), Step(3), Preempt("a"), Step()],
+                [Arrive("c", 2), Step(), Resume("a", new_list), Step(4)],
             )
         yield program(
             "preempted at every length",

@@ -236,19 +236,25 @@ def variants(
 ) -> list[Case]:
     """Return the case and up to three relatives with other numbers, so that two neighbours are never interchangeable.
 
-    Without another number, they have another flag, text or key. Up to four cases with fewer arguments follow, for the
-    checks that try every combination of requests in one position.
+    The last has another flag, text or key as well, and without another number, all have. Up to four cases with fewer
+    arguments follow, for the checks that try every combination of requests in one position.
     """
     relatives, extra = [case], case.fields.get("extra_args")
     usual = {name: case.fields[name] for name in STANDARD if case.fields.get(name)}
+    flags = {key: value for key, value in (extra or {}).items() if type(value) is int and value in (0, 1)}
     for step in (1, 2, 3):
         shifted = {"extra_args": _shift(extra, step, vocab_size)} if extra else _shift(case.fields, step, vocab_size)
-        for standard in (_shift(usual, step, vocab_size), dict[str, Any]()):
-            relative = replace(case, fields={**case.fields, **shifted, **standard})
+        kept = {"extra_args": {**shifted["extra_args"], **flags}} if flags else shifted
+        standard = _shift(usual, step, vocab_size)
+        for fields in ({**shifted, **standard}, shifted, {**kept, **standard}, kept):
+            relative = replace(case, fields={**case.fields, **fields})
             if relative not in relatives and _usable(relative, accepts):
                 relatives.append(relative)
                 break
-    relatives += _otherwise(case, accepts, words) if relatives == [case] else []
+    if relatives == [case]:
+        relatives += _otherwise(case, accepts, words)
+    else:
+        relatives[-1] = _in_another_mode(relatives[-1], accepts, words)
     return [*relatives[:VARIANTS], *_shorter(case, accepts, vocab_size)]
 
 
@@ -292,11 +298,31 @@ def _otherwise(case: Case, accepts: Callable[[SamplingParams], bool], words: Wor
     """Return relatives that differ from the case in a flag, in a text, or in a key of an object."""
     extra = case.fields.get("extra_args") or {}
 
-    def usable(key: str, value: Any) -> bool:
-        return _usable(replace(case, fields={**case.fields, "extra_args": {**extra, key: value}}), accepts)
-
-    others = ({**extra, key: other} for key in extra for other in _others(extra[key], partial(usable, key), words))
+    others = (
+        {**extra, key: other}
+        for key in extra
+        for other in _others(extra[key], partial(_accepted_with, case, key, accepts), words)
+    )
     return _with_arguments(case, [*islice(others, MOST_NEIGHBOURS)], accepts)
+
+
+def _accepted_with(case: Case, key: str, accepts: Callable[[SamplingParams], bool], value: Any) -> bool:
+    """Return True if the case is accepted with another value of an argument."""
+    extra = case.fields.get("extra_args") or {}
+    return _usable(replace(case, fields={**case.fields, "extra_args": {**extra, key: value}}), accepts)
+
+
+def _in_another_mode(case: Case, accepts: Callable[[SamplingParams], bool], words: Words) -> Case:
+    """Return the relative that differs from the case in each of its flags and texts, as far as it is accepted."""
+    for key, value in (case.fields.get("extra_args") or {}).items():
+        if isinstance(value, int | str):
+            args = case.fields["extra_args"]
+            others = (
+                replace(case, fields={**case.fields, "extra_args": {**args, key: other}})
+                for other in _others(value, partial(_accepted_with, case, key, accepts), words)
+            )
+            case = next(others, case)
+    return case
 
 
 def _others(value: Any, accepts: Callable[[Any], bool], words: Words) -> Iterator[Any]:

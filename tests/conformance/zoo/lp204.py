@@ -9,7 +9,7 @@ from lpkit import v2
 from lpkit.v1 import BatchUpdate, process_dict_updates
 
 from zoo.bases import Boost, Clean
-from zoo.correct.v1 import SWAP, ByHand, V1Base
+from zoo.correct.v1 import SWAP, ByHand, RaisesOrLowers, V1Base
 from zoo.correct.v1_history import History
 from zoo.registry import defect
 
@@ -220,3 +220,11 @@ class ListsThatStay(ByHand):
             for where in self.ids[row]:
                 logits[row, where] += bias
         return logits
+
+
+@defect("LP204", "a one-way move loses the state of a row that lowers its token")
+class MovesOneMode(RaisesOrLowers):
+    def move(self, source: int, target: int) -> None:
+        super().move(source, target)
+        if self.lowers(self.rows.get(target)):
+            del self.rows[target]

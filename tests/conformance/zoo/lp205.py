@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from lpkit.v1 import BatchUpdate
 
-from zoo.correct.v1 import SWAP, ByHand, DenseMinP
+from zoo.correct.v1 import SWAP, ByHand, DenseMinP, RaisesOrLowers
 from zoo.registry import defect
 
 
@@ -100,3 +100,21 @@ class SwapsOneTable(ByHand):
 
     def late(self, rows: int) -> torch.Tensor:
         return torch.tensor([[float(row in self.rows and len(self.outputs[row]) > 1)] for row in range(rows)])
+
+
+@defect("LP205", "a swap loses the state of a row that lowers its token")
+class SwapLosesOneMode(RaisesOrLowers):
+    def swap(self, first: int, second: int) -> None:
+        super().swap(first, second)
+        for row in (first, second):
+            if self.lowers(self.rows.get(row)):
+                del self.rows[row]
+
+
+@defect(
+    "LP205",
+    "a swap loses the state of a row with the flag 1",
+    case={"extra_args": {"bias": 2.5, "token": 7, "mode": 0}},
+)
+class SwapLosesFlag(SwapLosesOneMode):
+    MODES = (0, 1)

@@ -15,7 +15,7 @@ from zoo.arguments import number
 from zoo.bases import Boost, ByLength, CountsCalls, Relative, Simple
 from zoo.correct.v1 import Bias, V1Base
 from zoo.correct.v1_history import History
-from zoo.registry import defect
+from zoo.registry import defect, sound
 
 
 @defect("LP211", "counts outputs from the Add on: a resumed request starts again", cause="when a comes back")
@@ -289,3 +289,29 @@ class ShorterWindow(Bias):
             for token, count in window.refresh().items():
                 logits[row, token] -= abs(window.bias) * count
         return logits
+
+
+@sound("counts outputs from the first, or from the third if its flag is set")
+class CountsLate(Relative):
+    CASE = {"extra_args": {"weight": 1.5, "late": False}}
+
+    @classmethod
+    def validate_params(cls, params: Any) -> None:
+        super().validate_params(params)
+        if (params.extra_args or {}).get("late", False) not in (False, True):
+            raise ValueError("late must be true or false")
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        state = super().enter(params, prompt, outputs)
+        if state is not None and (params.extra_args or {}).get("late"):
+            state[-1] = self.late(outputs)
+        return state
+
+    def late(self, outputs: list[int]) -> int:
+        return 2
+
+
+@defect("LP211", "counts outputs from the Add on if its flag is set: a resumed request starts again")
+class StartsLateRequestsAtAdd(CountsLate):
+    def late(self, outputs: list[int]) -> int:
+        return len(outputs) + 2

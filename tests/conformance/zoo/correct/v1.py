@@ -95,6 +95,23 @@ class ByHand(Bias):
         self.place(second, one)
 
 
+@sound("raises or lowers a token, as a text says")
+class RaisesOrLowers(ByHand):
+    CASE = {"extra_args": {"bias": 2.5, "token": 7, "mode": "raise"}}
+    MODES: tuple[Any, Any] = ("raise", "lower")
+
+    @classmethod
+    def read(cls, params: Any) -> Any:
+        found, mode = super().read(params), (params.extra_args or {}).get("mode", cls.MODES[0])
+        if mode not in cls.MODES:
+            raise ValueError(f"mode must be one of {cls.MODES}, not {mode!r}")
+        return found and (found[0], found[1] if mode == cls.MODES[0] else -found[1])
+
+    @staticmethod
+    def lowers(state: Any) -> bool:
+        return state is not None and state[1] < 0
+
+
 @sound("removals before additions: not observable on the engine's updates")
 class RemovesFirst(ByHand):
     def update_state(self, batch_update: BatchUpdate | None) -> None:
