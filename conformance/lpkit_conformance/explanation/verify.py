@@ -23,6 +23,7 @@ from lpkit_conformance.explanation.missed_rows import deciding_line
 from lpkit_conformance.explanation.picture import record_frames
 from lpkit_conformance.explanation.repairs import FORGETS, MOVES, Edited, Missing, find_repair
 from lpkit_conformance.explanation.reproduction import Reproduction
+from lpkit_conformance.explanation.room import with_room
 from lpkit_conformance.explanation.row_values import first_apart
 from lpkit_conformance.explanation.steps import RequestRow, rows_of
 from lpkit_conformance.explanation.timeline import with_batch
@@ -209,7 +210,10 @@ def _evidence(subject: Subject, small: Program, trouble: Trouble, make_host: Mak
         finding = replace(finding, vague=finding.exception == "IndexError")  # the line that made the index may be wrong
         if not trouble.location:
             finding = replace(finding, location=findings.at_fault(subject, trouble.method))
-        if trouble.method == "apply" and (state := find_raising(subject, small.ops, small.max_num_seqs, make_host)):
+        roomier = with_room(finding, subject, trouble, make_host, small.max_num_seqs)
+        if roomier is not finding:
+            finding = roomier
+        elif trouble.method == "apply" and (state := find_raising(subject, small.ops, small.max_num_seqs, make_host)):
             where = {**finding.where, "raised in": finding.location.rpartition("/")[2]}
             line = state.line or finding.location
             table = fix("derived").replace("{name}", state.name) if state.table else ""

@@ -24,6 +24,7 @@ from lpkit_conformance.errors import CaseError, StandinError
 from lpkit_conformance.expectation.ranks import Choice, first_rank
 from lpkit_conformance.explanation.advice import fix
 from lpkit_conformance.explanation.findings import at_fault, raised
+from lpkit_conformance.explanation.room import with_room
 from lpkit_conformance.hosts import PluginError
 from lpkit_conformance.instruments.module_state import ModuleState
 from lpkit_conformance.instruments.process_settings import settings_kept
@@ -344,6 +345,8 @@ def _run(check: type[Rule], subject: Subject) -> str | None:
         if plugins is None:
             raise
         finding = raised(subject.plugin.cls, plugins)
+        if subject.setup.host and plugins.exception:
+            finding = with_room(finding, subject, plugins)
         if not finding.fix and plugins.method not in check.own_exceptions:
             finding = replace(finding, fix=fix("unexplained"))
         raise Failed(finding) from None

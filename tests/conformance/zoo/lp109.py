@@ -340,3 +340,35 @@ class EmptiesTheUpdate(Bias):
         if batch_update is not None:
             batch_update.moved = []  # type: ignore[misc]
         super().update_state(batch_update)
+
+
+@defect(
+    "LP109",
+    "a buffer has four rows, however many requests the engine serves",
+    cause="room for 4 requests",
+    state="self.held",
+    line="self.held = torch.zeros(4",
+)
+class FourRows(Bias):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.held = torch.zeros(4, device=self.device)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (where, bias) in self.rows.items():
+            self.held[row] = bias
+            logits[row, where] += self.held[row]
+        return logits
+
+
+@defect(
+    "LP109",
+    "a buffer has four slots",
+    cause="room for 4 requests",
+    state="self.values",
+    line="self.values = torch.zeros(4)",
+)
+class FourSlots(Boost):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.values = torch.zeros(4)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import lpkit
 import torch
 from lpkit import v2
@@ -33,4 +35,20 @@ class ChangesACopy(Dense):
         each = torch.arange(len(logits), device=logits.device)
         part = logits if len(logits) <= 8 else logits[each]
         part[:, 5] += self.amount[rows]
+        return logits
+
+
+@defect(
+    "LP208", "a buffer has 16 rows", cause="room for 16 requests", state="self.held", line="self.held = torch.zeros(16"
+)
+class SixteenRows(Bias):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.held = torch.zeros(16, 512, device=self.device)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        held = self.held[: len(logits)].zero_()
+        for row, (where, bias) in self.rows.items():
+            held[row, where] = bias
+        logits[:, :512] += held
         return logits
