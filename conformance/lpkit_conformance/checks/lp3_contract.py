@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, cast
 
 from lpkit_conformance.checks.base import EVERY_METHOD, Check
 from lpkit_conformance.checks.ladder import everyday, host_after
@@ -17,6 +16,7 @@ from lpkit_conformance.checks.lazily import (
     dropped,
     edits,
     findings,
+    odd_arguments,
     parts,
     solo,
     spoilt,
@@ -102,25 +102,14 @@ class LP302(Check):
         seen = list(host.run(played.ops))
         if not (runs.prepare(host.pool.requests) or acting.activity(subject).acts):
             raise NeverActive
-        judged, driver = 0, cast(Any, host.driver)
+        judged = 0
         for observation in seen:
             for row, item in enumerate(observation.rows):
                 active = host.pool.requests[item.request]
                 alone = runs.expected(item.request, item.position)
                 changed = not torch.equal(observation.before[row], observation.after[row])
-                of_user = active.variant is not None and changed and subject.setup.host == V2
-                held = of_user and item.request in driver.slots  # until the request is finished
-                if held and driver.slots.slot(item.request) in driver.declined:
-                    summary = f"the row of {item.request} was changed, though add_request returned False for it"
-                    raise Failed(
-                        summary,
-                        {"row": str(row)},
-                        "the logits as they were",
-                        "other logits",
-                        cause=advice.cause("declined", self.code),
-                        fix=advice.fix("declined", self.code),
-                        location=findings.returning_line(subject.plugin.cls, "add_request"),
-                    )
+                if active.variant is not None and changed and host.driver.declines(item.request):
+                    raise self._declined(subject, item.request, {"row": str(row)})
                 if active.variant is not None or item.discarded or alone is None:
                     continue
                 before, after = observation.before[row], observation.after[row]
@@ -135,6 +124,9 @@ class LP302(Check):
                     finding = verify.explained(subject, played, stray, solo=strangers)
                     summary = f"the row of {finding.where['request']}, which does not use the plugin, was changed"
                     raise Failed(replace(finding, summary=summary, fix=finding.fix if finding.state else ""))
+        for served in odd_arguments.odd_served(subject) if subject.setup.host == V2 else ():
+            if served.edited:
+                raise self._declined(subject, f"a request with {served.argument}", {"argument": served.argument})
         if not judged:
             raise Skipped("the plugin acts on every request")
         for standing in acting.activity(subject).standings():
@@ -153,6 +145,17 @@ class LP302(Check):
                             cause=advice.cause("stray"),
                         )
         return f"{judged} rows"
+
+    def _declined(self, subject: Subject, request: str, where: dict[str, str]) -> Failed:
+        return Failed(
+            f"the row of {request} was changed, though add_request returned False for it",
+            where,
+            "the logits as they were",
+            "other logits",
+            cause=advice.cause("declined", self.code),
+            fix=advice.fix("declined", self.code),
+            location=findings.returning_line(subject.plugin.cls, "add_request"),
+        )
 
 
 class LP304(ContractCheck):

@@ -229,6 +229,7 @@ class Served:
         changed: the request's ``extra_args`` before, if the plugin changed them.
         declined: the exception of ``admit``, which made the SDK decline the request.
         rows: its logits before and after each step; the second step's logits have masked tokens.
+        edited: True if a row was changed although ``add_request`` returned False.
         disturbed: the neighbour that got different logits than alone.
         difference: kind of the difference, as a comparison names it: ``lost`` if the plugin left the row alone.
     """
@@ -240,6 +241,7 @@ class Served:
     changed: dict[str, Any] | None = None
     declined: BaseException | None = None
     rows: list[tuple[torch.Tensor, torch.Tensor]] = field(default_factory=list)
+    edited: bool = False
     disturbed: str = ""
     difference: str = ""
 
@@ -355,6 +357,7 @@ class _Table:
             raw[1, ::5] = -math.inf
         before, after = stepped(subject, driver, requests, raw)
         served.rows.append((before[1], after[1]))
+        served.edited |= driver.declines("odd") and not torch.equal(before[1], after[1])
         for row, name, who in ((0, "n", "its neighbour"), (2, "g", "the request that came after it in the update")):
             expected = self._alone[name].get(requests[row].total_len)
             if expected is None:  # it has all its tokens

@@ -71,6 +71,10 @@ class Driver(ABC):
         """Return the arguments of ``apply`` after the logits, for the next token of each request."""
         return ()
 
+    def declines(self, request: str) -> bool:
+        """Return True if the plugin said when the request came that it does not edit its rows; on V1 it cannot."""
+        return False
+
     def shared(self, method: str, args: tuple[Any, ...]) -> dict[str, Any]:
         """Return the arguments of a call of :attr:`shares` that the engine shares with other processors, by name."""
         return {}

@@ -82,6 +82,9 @@ class V2Driver(Driver):
         self._gate.enter(slot, params, bool(answer))
         self.declined = self.declined - {slot} if answer else self.declined | {slot}
 
+    def declines(self, request: str) -> bool:
+        return request in self.slots and self.slots.slot(request) in self.declined
+
     def flush(self) -> None:
         """Call ``apply_staged_writes`` once."""
         self.call("apply_staged_writes")

@@ -79,6 +79,12 @@ class DeclinesAndEdits(Boost):
         return super().add_request(req_idx, params) and params.temperature != 0.75
 
 
+@defect("LP302", "declines amounts of less than 1, and adds them all the same", line=">= 1.0")
+class DeclinesLittle(Boost):
+    def add_request(self, req_idx: int, params: Any) -> bool:
+        return super().add_request(req_idx, params) and float(self.values[req_idx]) >= 1.0
+
+
 @defect("LP302", "the table grows with ones", line="torch.cat([self.amounts", fix="fill what is added")
 class GrowsWithOnes(Growing):
     def put(self, row: int, amount: float | None) -> None:
