@@ -62,6 +62,9 @@ UPDATES = ("removed", "added", "moved")
 LIVE = ("gpu", "np", "req_states", "vllm_config")
 """Names of the engine's buffers and objects: a copy would stay as it was."""
 
+OWN_TABLE = re.compile(rf"self(?:\.(?!(?:{'|'.join(LIVE)}|params|sampling_params|extra_args|args)\b)\w+)+")
+"""A table of the plugin's own, from which entries may leave: no request's arguments and nothing of the engine's."""
+
 OF_STATEMENTS = ("ended", "always", "without")
 """Kinds of edits that only a blamed line gets: elsewhere they are too often no remedy."""
 
@@ -401,7 +404,8 @@ def _of_entries(node: ast.expr, parent: ast.AST, field: str) -> Iterator[tuple[a
     where they are read."""
     if isinstance(parent, ast.For) and field == "iter" and isinstance(node, TESTED) and _changes(parent, node):
         yield ast.Call(ast.Name("list", ast.Load()), [node], []), "iterated"
-    if isinstance(node, ast.Subscript) and isinstance(parent, ast.Assign) and field == "value":
+    read = isinstance(node, ast.Subscript) and isinstance(parent, ast.Assign) and field == "value"
+    if isinstance(node, ast.Subscript) and read and OWN_TABLE.fullmatch(ast.unparse(node.value)):
         yield ast.Call(ast.Attribute(node.value, "pop", ast.Load()), [node.slice], []), "popped"
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
         return
@@ -413,7 +417,7 @@ def _of_entries(node: ast.expr, parent: ast.AST, field: str) -> Iterator[tuple[a
         yield ast.Call(ast.Attribute(ordered, asked, ast.Load()), [], []), "ordered"
     if asked == "pop" and len(node.args) == 1:
         yield ast.Call(node.func, [*node.args, ast.Constant(None)], []), "edit"
-    if asked == "get" and node.args:
+    if asked == "get" and node.args and OWN_TABLE.fullmatch(ast.unparse(table)):
         yield ast.Call(ast.Attribute(table, "pop", ast.Load()), [*node.args, ast.Constant(None)][:2], []), "popped"
 
 

@@ -179,8 +179,11 @@ class Writes:
     def _omission(self) -> Line | None:
         """Return the line that names the value and leaves it, or the branch around a write that did not run.
 
-        The class's own lines come first, and the last of these where only helpers of a base name the value.
+        The class's own lines come first, and the last of these where only helpers of a base name the value. A write
+        for another request's exception is at fault itself.
         """
+        if self._former and _handles_exception(self._former):
+            return self._former
         lines = [line for line in self._entered if line.code not in self._inherited]
         last = lines[-1] if 0 < len(lines) < len(self._entered) else None
         return self._passed(lines) or last or self._passed(self._entered) or self._uncalled() or self._passed_sources()
@@ -308,6 +311,11 @@ def follow(
         with contextlib.suppress(PluginError), host.driver.watched(partial(followed.around, value=later or value)):
             play(host)
     return followed
+
+
+def _handles_exception(line: Line) -> bool:
+    handlers = (node for node in ast.walk(syntax_of(line.code.co_filename)) if isinstance(node, ast.ExceptHandler))
+    return any(handler.lineno < line.number <= (handler.end_lineno or 0) for handler in handlers)
 
 
 def is_test(text: str) -> bool:

@@ -67,6 +67,32 @@ class OffOnceRefused(Boost):
         return logits if self.off else super().apply(logits, ctx)
 
 
+@defect(
+    "LP114",
+    "a request that it refuses halves the rule of all others",
+    line="self.scale = 0.5",
+    cause="it is one value that all requests share",
+    fix="keep a value of `self.scale`",
+    state="self.scale",
+)
+class ScaledByRefused(Boost):
+    scale = 1.0
+
+    def add_request(self, req_idx: int, params: Any) -> bool:
+        bias = (params.extra_args or {}).get("bias")
+        try:
+            self.read(params)
+        except ValueError:
+            self.scale = 0.5
+            bias = None
+        self.values[req_idx] = bias or 0.0
+        return bool(bias)
+
+    def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
+        logits[:, 5] += self.scale * self.values[ctx.expanded_idx_mapping]
+        return logits
+
+
 @sound("what is refused on V1 is declined when it arrives all the same")
 class DeclinesRefused(Bias):
     def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
