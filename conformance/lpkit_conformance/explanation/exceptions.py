@@ -110,13 +110,25 @@ def holds_tokenizer(error: BaseException | None) -> bool:
 
 
 def _prompt_first(raised: Raised) -> Reading | None:
-    """An author's function whose argument for logits got token ids."""
+    """An author's function whose argument for logits got token ids, or whose third one, with a default, the logits."""
     for frame, _ in raised.frames:
         code = frame.f_code
-        for name in code.co_varnames[: code.co_argcount]:
-            if "logits" in name and isinstance(frame.f_locals.get(name), list):
-                return Reading("prompt first", "", f"{code.co_filename}:{code.co_firstlineno}")
+        names = code.co_varnames[: code.co_argcount]
+        ids = [name for name in names if isinstance(frame.f_locals.get(name), list)]
+        counted = len(ids) == 2 and getattr(frame.f_locals.get(names[-1]), "ndim", 0) == 1
+        if (counted and _has_default(frame, names[-1])) or any("logits" in name for name in ids):
+            return Reading("prompt first", "", f"{code.co_filename}:{code.co_firstlineno}")
     return None
+
+
+def _has_default(frame: FrameType, name: str) -> bool:
+    """Return True if the last parameter of a frame's function has this name and a default other than None."""
+    for node in ast.walk(syntax_of(frame.f_code.co_filename)):
+        if isinstance(node, ast.FunctionDef | ast.Lambda) and node.lineno == frame.f_code.co_firstlineno:
+            parameters, defaults = node.args.args, [ast.unparse(value) for value in node.args.defaults]
+            if parameters and parameters[-1].arg == name:
+                return bool(defaults) and defaults[-1] != "None"
+    return False
 
 
 @unless_unreadable(None)

@@ -129,6 +129,31 @@ class DefaultCounts(Simple):
         return rule
 
 
+@defect("LP109", "a default is third, whatever the second is called", line="factor: int = 2", cause="three parameters")
+class AnyDefaultCounts(Simple):
+    def make(self, amount: float, params: Any) -> Callable[..., torch.Tensor]:
+        def rule(past: list[int], row: torch.Tensor, factor: int = 2) -> torch.Tensor:
+            row[5] -= amount * factor * (len(past) + 1)
+            return row
+
+        return rule
+
+
+@defect(
+    "LP109",
+    "the logits have a default, too, and there is no output yet",
+    line="row[output_ids[-1]]",
+    cause="`output_ids` has 0 entries",
+)
+class LogitsHaveADefault(Simple):
+    def make(self, amount: float, params: Any) -> Callable[..., Any]:
+        def rule(prompt_ids: list[int], output_ids: list[int], row: Any = None) -> Any:
+            row[output_ids[-1]] -= amount
+            return row
+
+        return rule
+
+
 @defect(
     "LP109",
     "an empty list makes a tensor of floats, which is no index",
