@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
@@ -27,7 +28,7 @@ from lpkit_conformance.checks.lazily import (
 )
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.programs.generate import Arrive
-from lpkit_conformance.results import IN_PYTHON, Failed
+from lpkit_conformance.results import IN_PYTHON, Failed, Finding
 from lpkit_conformance.settings.hosts import RUNNER_HOSTS
 from lpkit_conformance.subject.worlds import BEYOND, RECORDED, USUAL, WORLDS, World
 
@@ -104,10 +105,30 @@ def works(subject: Subject, world: World) -> bool:
         if world.may_refuse and error.method == "__init__" and isinstance(error.__cause__, ValueError):
             return False
         finding = findings.raised(subject.plugin.cls, error)
+        finding = _of_prompt_ids(finding, subject.setup.vocab_size) if world.beyond else finding
         summary = f"in an engine with {world.name}, {finding.summary}"
         where, fix = {**finding.where, "engine": world.name}, finding.fix or _fix(world)
         raise Failed(replace(finding, summary=summary, where=where, fix=fix)) from error
     return True
+
+
+INDEX = re.compile(r"(?:index|is|holds) (\d+)")
+"""The index in the text of an exception, or in its cause."""
+
+
+def _of_prompt_ids(finding: Finding, size: int) -> Finding:
+    """Return the finding with the rule's own fix if an index is one of the ids beyond a vocabulary of this size."""
+    values, _, why = finding.cause.rpartition("; ")
+    index = next((n for n in INDEX.findall(f"{finding.summary} {values}") if int(n) in _beyond(size)), "")
+    no_token = advice.cause("no token", "exception").format(index=index, size=size)
+    if not index or why not in (no_token, *(advice.cause(key, "exception") for key in ("one beyond", "IndexError"))):
+        return finding
+    return replace(finding, cause="; ".join(filter(None, (values, no_token))), fix="")
+
+
+def _beyond(size: int) -> list[int]:
+    """Return the ids of a prompt that a vocabulary of this size lacks."""
+    return [size, size + 1000]
 
 
 def _fix(world: World) -> str:
@@ -180,7 +201,7 @@ def _request(subject: Subject, variant: int | None, most_asked: int) -> runtime.
     world, name = subject.setup.world, f"w{variant}"
     request = requests.make_active(subject, Arrive(name, variant, prompt_len=6)).request
     if world.beyond and request.prompt_token_ids is not None:
-        request.prompt_token_ids[0:2] = [subject.setup.vocab_size, subject.setup.vocab_size + 1000]
+        request.prompt_token_ids[0:2] = _beyond(subject.setup.vocab_size)
     outputs = max(0, min(world.outputs, (subject.most_outputs(variant) or world.max_model_len) - world.steps))
     request.output_token_ids += stand.generated(subject, name, variant, request, outputs, most_asked)
     size = subject.setup.vocab_size

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from zoo.correct.v1_history import History
-from zoo.registry import sound
+from zoo.registry import defect, sound
 
 
 class CountsPrompt(History):
@@ -27,3 +27,34 @@ class CountsPrompt(History):
 
 
 sound("ignores prompt ids outside the vocabulary")(CountsPrompt)
+
+
+@defect(
+    "LP222",
+    "marks the prompt's tokens in a table of the vocabulary",
+    line="marks[prompt or [0]] = ",
+    cause="`prompt` holds 512; 512 is no token id of the model",
+)
+class MarksPrompt(CountsPrompt):
+    SIZE = 512
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        weight, marks = self.read(params), torch.zeros(self.SIZE, device=self.device)
+        if weight is None:
+            return None
+        marks[prompt or [0]] = 1.0
+        return weight, [int(token) for token in marks.nonzero()]
+
+
+@defect(
+    "LP222",
+    "marks the prompt's tokens in a list",
+    line="marks[token] = True",
+    cause="`token` is 512; 512 is no token id of the model",
+)
+class MarksPromptInAList(MarksPrompt):
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        weight, marks = self.read(params), [False] * self.SIZE
+        for token in prompt or () if weight else ():
+            marks[token] = True
+        return None if weight is None else (weight, [token for token in range(self.SIZE) if marks[token]])
