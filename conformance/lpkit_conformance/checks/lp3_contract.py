@@ -178,7 +178,7 @@ class LP304(ContractCheck):
             yield stand.stand_at(subject, users)
 
     def judge(self, subject: Subject, logits: torch.Tensor, again: stand.Apply) -> str | None:
-        wide = torch.full((logits.shape[0], logits.shape[1] + 64), 3.0, device=logits.device)
+        wide = logits.new_full((logits.shape[0], logits.shape[1] + 64), 3.0)
         view = wide[:, : logits.shape[1]]
         view.copy_(logits)
         expected = again(logits.clone()).clone()

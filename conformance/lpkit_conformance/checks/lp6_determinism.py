@@ -106,7 +106,7 @@ class LP601(Check):
         ops: list[Op] = [*mixed_arrivals(5), Step(4), Finish("r1"), Step(2)]
 
         def served(pause: float = 0.0) -> list[calls.Observation]:
-            with subject.as_imported():  # each rank is a process
+            with process_settings.settings_kept(), subject.as_imported():  # each rank is a process
                 return observed(subject, ops, pause)
 
         with process_settings.threads_started() as threads:

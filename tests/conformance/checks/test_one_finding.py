@@ -31,6 +31,12 @@ def test_what_follows_from_a_failed_check_is_not_a_finding_of_its_own(name: str,
     assert all("blocked" in zoo.outcome(results, code) for code in consequences)
 
 
+@pytest.mark.parametrize(("name", "other"), [("DoublesTheDefault", "LP304"), ("DoublesTheDefaultOnV2", "LP601")])
+def test_lpkit_makes_no_tensors_in_a_default_dtype_that_the_plugin_changes(name: str, other: str) -> None:
+    defect = next(item for item in zoo.DEFECTS if item.name == name)
+    assert zoo.outcome(zoo.run_all(defect, select=(other,)), other) == {"passed"}
+
+
 class Stays(ByHand):
     """Its requests' state stays in its row when they move."""
 

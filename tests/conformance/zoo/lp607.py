@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from lpkit import v2
 from lpkit.v1 import BatchUpdate
 
+from zoo.bases import Boost
 from zoo.correct.v1 import Bias
 from zoo.correct.v2 import V2MinP
 from zoo.registry import defect
@@ -93,3 +95,17 @@ class Deterministic(Bias):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         torch.use_deterministic_algorithms(True)
+
+
+@defect("LP607", "makes double precision the default", fix="pass `dtype=`", line="set_default_dtype(")
+class DoublesTheDefault(Bias):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        torch.set_default_dtype(torch.float64)
+        return super().apply(logits)
+
+
+@defect("LP607", "makes double precision the default on V2", fix="pass `dtype=`", line="set_default_dtype(")
+class DoublesTheDefaultOnV2(Boost):
+    def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
+        torch.set_default_dtype(torch.float64)
+        return super().apply(logits, ctx)
