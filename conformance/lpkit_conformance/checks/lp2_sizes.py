@@ -105,16 +105,29 @@ class LP214(LadderCheck):
             if begins_again or vanishes:
                 written, like = (256 + PERIOD[0], PERIOD[0]) if begins_again else (256, 0)
                 size, dtype = (128, "int8") if edits[127] * edits[128] < 0 else (256, "uint8")
+                key, words, line = self._beginning_again(subject, size, dtype)
                 raise Failed(
                     f"the edit for {number.format(written)} is the same as for {like}",
                     {"output tokens": str(WRITTEN)},
                     f"another edit than for {like}, as for {size - 1} ({edits[size - 1]:g})",
                     f"{edits[written]:g}",
-                    cause=advice.cause("byte", self.code).format(size=size, dtype=dtype),
-                    fix=advice.fix("byte", self.code),
-                    location=findings.reading_line(subject.plugin.cls, dtype, but=None)[0],
+                    cause=advice.cause(key, self.code).format(**words),
+                    fix=advice.fix(key, self.code).format(**words),
+                    location=line,
                 )
         return note
+
+    @staticmethod
+    def _beginning_again(subject: Subject, size: int, dtype: str) -> tuple[str, dict[str, object], str]:
+        """Return the key of the advice, its words and ``file:line``, by what the author's code shows of this size."""
+        cls = subject.plugin.cls
+        names = (dtype, "char" if dtype == "int8" else "byte")
+        typed = next(filter(None, (findings.reading_line(cls, name, but=None)[0] for name in names)), "")
+        text, wraps = findings.wrapping(cls, size)
+        words = {"size": size, "dtype": dtype, "text": text}
+        if bool(typed) == bool(wraps):
+            return "again", words, ""
+        return "byte" if typed else "wraps", words, typed or wraps
 
     @staticmethod
     def _numbered(subject: Subject) -> Iterator[tuple[str, dict[int, float]]]:

@@ -230,6 +230,18 @@ def reading_line(
     return "", ""
 
 
+def wrapping(cls: type, size: int) -> tuple[str, str]:
+    """Return what begins again at ``size`` in a class's code, as by ``% 256``, and its ``file:line``; else empty."""
+    for file, part in _parts_of(cls):
+        for node in ast.walk(part):
+            match node:
+                case ast.BinOp(op=ast.Mod() | ast.BitAnd(), right=ast.Constant(value=int(number))):
+                    if number + isinstance(node.op, ast.BitAnd) == size:
+                        text = ast.get_source_segment("".join(linecache.getlines(file)), node)
+                        return text or ast.unparse(node), f"{file}:{node.lineno}"
+    return "", ""
+
+
 def making_line(cls: type, name: str, but: str | None = None) -> str:
     """Return ``file:line`` of the first line that sets the attribute of this name, or its container; else empty.
 

@@ -210,6 +210,28 @@ class AgeInAByte(CountsItsTokensInAByte):
         return min([n for n, item in enumerate(reversed(outputs), 1) if item == token], default=0)
 
 
+@defect(
+    "LP214",
+    "the lowest eight bits of the age of a token",
+    line="& 0xFF",
+    cause="`(len(outputs) - at) & 0xFF` begins again at 256",
+    fix="without `(len(outputs) - at) & 0xFF`",
+)
+class AgeInEightBits(OfItsTokens):
+    def number(self, token: int, outputs: list[int]) -> int:
+        at = max([at for at, item in enumerate(outputs) if item == token], default=len(outputs))
+        return (len(outputs) - at) & 0xFF
+
+
+@defect("LP214", "the age of a token without its multiples of 256", cause="as it does in a byte", fix="Python `int`")
+class AgeWithoutMultiples(OfItsTokens):
+    MOST = 256
+
+    def number(self, token: int, outputs: list[int]) -> int:
+        age = min([n for n, item in enumerate(reversed(outputs), 1) if item == token], default=0)
+        return age - age // self.MOST * self.MOST
+
+
 @defect("LP214", "the number of different tokens in a byte", fix="torch.int32")
 class DifferentInAByte(CountsItsTokensInAByte):
     def number(self, token: int, outputs: list[int]) -> int:
