@@ -29,7 +29,7 @@ from lpkit_conformance.checks.lazily import (
 from lpkit_conformance.checks.lp1_odd import invalid
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Preempt, Program, Resume, Step, program
-from lpkit_conformance.results import Failed, Skipped
+from lpkit_conformance.results import Failed, Finding, Skipped
 from lpkit_conformance.settings.hosts import RUNNER_HOSTS
 from lpkit_conformance.subject import worlds
 from lpkit_conformance.vllm_api.releases import ASYNC_SINCE, NO_PROMPT_IDS_SINCE, is_before
@@ -115,8 +115,8 @@ LIFE = 1000
 class LP504(Check):
     """State depends only on the requests in the batch.
 
-    A new instance that gets the rows of a running batch as additions gives the same logits. So it does for a request
-    that has been alone for up to 1,000 steps, from its first token on.
+    A new instance that gets the rows of a running batch as additions gives the same logits, in a process in which
+    nothing has run. So it does for a request that has been alone for up to 1,000 steps, from its first token on.
 
     Why: state that depends on how the batch came about is lost when a request is preempted, and cannot be restored.
 
@@ -142,7 +142,8 @@ class LP504(Check):
         for seen in host.run(ops):
             if not judged(seen.step):
                 continue
-            expected = solo.fresh_batch(subject, [host.pool.requests[row.request] for row in seen.rows], seen)
+            with subject.as_imported():  # an engine that starts anew, too
+                expected = solo.fresh_batch(subject, [host.pool.requests[row.request] for row in seen.rows], seen)
             difference = compare.first_difference(seen.before, expected, seen.after)
             if difference is None or seen.rows[difference[0]].discarded:
                 continue
@@ -157,13 +158,22 @@ class LP504(Check):
                 cause, fix = (text("between") for text in (advice.cause, advice.fix))
                 line, name = findings.unprepared(subject.plugin.cls)
                 failure = Failed(replace(failure.finding, cause=cause, fix=fix, location=line, state=name))
-            elif kept := culprit.kept_state(subject, ops, 8, mismatch, parts.default_host):
+            elif kept := culprit.kept_state(subject, ops, 8, mismatch, parts.default_host, shared=True):
+                finding = replace(failure.finding, location=kept.line, state=kept.name)
+                if kept.how == "carried":
+                    raise Failed(self._shared(finding, subject, ops, mismatch))
                 cause, fix = kept.cause(item.request), advice.fix("kept", *findings.readers_of(subject))
-                finding = replace(failure.finding, cause=cause, fix=fix, location=kept.line, state=kept.name)
+                finding = replace(finding, cause=cause, fix=fix)
                 failure = Failed(
                     following.with_history(finding, subject, ops, 8, mismatch, parts.default_host, kept=True)
                 )
             raise failure
+
+    def _shared(self, finding: Finding, subject: Subject, ops: Sequence[Op], mismatch: compare.Mismatch) -> Finding:
+        """Return the finding for what the class or the module keeps, at the line that changed it last."""
+        history = following.history_of(subject, ops, 8, mismatch, parts.default_host, finding.state)
+        line = str(history.changes[-1].lines[0]) if history and history.changes else finding.location
+        return replace(finding, cause=advice.cause("shared", self.code).format(name=finding.state), location=line)
 
 
 class LP506(LadderCheck):

@@ -70,18 +70,27 @@ def scenes_alone(
 
 
 def kept_state(
-    subject: Subject, ops: Sequence[Op], max_num_seqs: int, mismatch: Mismatch, make_host: MakeHost
+    subject: Subject,
+    ops: Sequence[Op],
+    max_num_seqs: int,
+    mismatch: Mismatch,
+    make_host: MakeHost,
+    shared: bool = False,
 ) -> Culprit | None:
     """Return the state that an earlier step left, and that a new instance with the same requests lacks.
 
-    None if it makes no difference to the row, or no state alone does.
+    None if it makes no difference to the row, or no state alone does. ``shared``: else what the class or the module has
+    and an earlier step left, ``carried``.
     """
 
     def renewed(host: Host, seen: Observation, row: int) -> torch.Tensor:
         actives = [host.pool.requests[item.request] for item in seen.rows]
-        return fresh_batch(subject, actives, seen)[row]
+        with subject.as_imported():
+            return fresh_batch(subject, actives, seen)[row]
 
-    return Scene(subject, ops, max_num_seqs, mismatch, make_host, in_its_place, renewed, how="kept").search()
+    scene = Scene(subject, ops, max_num_seqs, mismatch, make_host, in_its_place, renewed, how="kept")
+    culprit = scene.search()
+    return scene.carried() if shared and culprit is None else culprit
 
 
 def find_raising(subject: Subject, ops: Sequence[Op], max_num_seqs: int, make_host: MakeHost) -> Culprit | None:

@@ -87,6 +87,7 @@ def history_of(
     history = StateHistory(
         name, request, entered=entered, file=file, moves=line_of_moves(cls), inherited=inherited(cls)
     )
+    history.part = state.partition("]")[2]
     try:
         with contextlib.suppress(PluginError), subject.as_imported():
             host = make_host(subject, size)

@@ -78,6 +78,7 @@ class StateHistory:
         shared: entries that hold one object at the end, with the line that stored the second, and its step.
         ran: file and number of the lines that ran while the batch changed, by step.
         made: ``file:line`` where the constructor makes entries that are one object; empty if it does not.
+        part: of the entry of a row or slot, as the author writes it, what is at fault; empty for all of the entry.
     """
 
     name: str
@@ -99,6 +100,7 @@ class StateHistory:
     shared: dict[frozenset[Any], tuple[int, Line]] = field(default_factory=dict)
     ran: dict[int, dict[tuple[str, int], None]] = field(default_factory=dict)
     made: str = ""
+    part: str = ""
 
     @cached_property
     def positions(self) -> dict[int, int]:
@@ -136,12 +138,17 @@ class StateHistory:
         ]
         return changes or self.changes
 
+    @property
+    def of_part(self) -> list[Change]:
+        """The same for the part of the entry that is at fault, if it has changed."""
+        changes = [change for change in self.of_request if _written(change.path[1:]).startswith(self.part)]
+        return changes if self.by_position and changes else self.of_request
+
     def texts(self) -> tuple[str, ...]:
         """Return the last changes, a line of text each; several of one line in one step are one."""
         shown: dict[tuple[int, str], str] = {}
-        for change in self.of_request:
-            path = change.path[1:] if self.per_callable else change.path
-            name = self.name + "".join(part if is_field(part) else f"[{part!r}]" for part in path)
+        for change in self.of_part:
+            name = self.name + _written(change.path[1:] if self.per_callable else change.path)
             file, _, number = str(change.lines[0]).rpartition(":")
             line = f"line {number}" if file == self.file else f"{Path(file).name}:{number}"
             made = f"removes {name}" if change.value is None else f"sets {name}"
@@ -156,11 +163,14 @@ class StateHistory:
     @property
     def _since(self) -> list[Change]:
         """The changes since the request arrived."""
-        return [change for change in self.of_request if change.step >= min(self.positions, default=0)]
+        return self._later(self.of_request)
+
+    def _later(self, changes: Sequence[Change]) -> list[Change]:
+        return [change for change in changes if change.step >= min(self.positions, default=0)]
 
     def kept(self) -> Reason | None:
         """Return why a new instance, that gets the request with its outputs so far, has another value."""
-        last = next(reversed(self._since), None)
+        last = next(reversed(self._later(self.of_part)), None)
         if last is None:
             return None
         key = "advanced" if last.step > min(self.positions, default=0) else "" if self.follows else "once"
@@ -387,6 +397,11 @@ def _returns(test: ast.If) -> list[ast.stmt]:
 def updating(lines: Sequence[Line]) -> Line:
     """Return the line of the class's own ``update_state``, of lines that called each other."""
     return next((line for line in reversed(lines) if line.code.co_name == "update_state"), lines[-1])
+
+
+def _written(path: Keys) -> str:
+    """Return a path as the author writes it behind a name."""
+    return "".join(part if is_field(part) else f"[{part!r}]" for part in path)
 
 
 def is_field(key: Any) -> bool:

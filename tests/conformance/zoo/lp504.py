@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from lpkit.v1 import BatchUpdate
@@ -117,3 +117,60 @@ class CopiesTheOutput(History):
         for row, (weight, seen) in self.rows.items():
             logits[row, [token for token in seen if token >= 0]] -= weight
         return logits
+
+
+@defect(
+    "LP504",
+    "raises a token the more, the more often some request wrote a token twice",
+    line="self.doubles.append(",
+    cause="all instances share `RaisesWithDoubles.doubles`",
+    state="RaisesWithDoubles.doubles",
+)
+class RaisesWithDoubles(History):
+    doubles: ClassVar[list[int]] = []
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (weight, outputs) in self.rows.items():
+            if len(outputs) > 20 and outputs[-1] == outputs[-2] >= 0:
+                self.doubles.append(outputs[-1])
+            logits[row, 9] += weight + len(self.doubles)
+        return logits
+
+
+@sound("keeps what it has read of the output, and how much that is")
+class LowersWhatItHasRead(History):
+    MOST = 2**31
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        weight, read = self.read(params), outputs[: len(outputs) - outputs.count(-1)]
+        return None if weight is None else {"weight": weight, "outputs": outputs, "bag": read, "count": len(read)}
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, state in self.rows.items():
+            bag, outputs = state["bag"], state["outputs"]
+            if len(outputs) < state["count"]:
+                bag.clear()
+                state["count"] = 0
+            for token in outputs[state["count"] :]:
+                if token >= 0:
+                    self.put(bag, token)
+                    state["count"] += 1
+            logits[row, list({*bag})] -= state["weight"]
+        return logits
+
+    def put(self, bag: list[int], token: int) -> None:
+        bag.append(token)
+
+
+@defect(
+    "LP504",
+    "keeps the last forty tokens that it has read, and all of the output of a request that comes back",
+    line="bag.append(token)",
+    cause="changes it from call to call",
+    state="self.rows[0]['bag']",
+)
+class LowersTheLastForty(LowersWhatItHasRead):
+    def put(self, bag: list[int], token: int) -> None:
+        if len(bag) >= 40:
+            bag.pop(0)
+        bag.append(token)
