@@ -177,6 +177,9 @@ class Skipped(Exception):
 NEEDS = "needs "
 """Start of a blocked check's message; the labels or codes of the blocking checks follow."""
 
+NOTHING_PROVEN = "passes, which proves nothing: "
+"""Start of a replayed check's message if it passes and has no verdict; the reason follows."""
+
 IN_PYTHON = "on a GPU its Python runs in each step, because "
 """Start of LP221's note about a class whose step lpkit cannot record; the reason follows."""
 

@@ -245,11 +245,13 @@ def test_a_correct_plugin_causes_no_report_in_many_requests(quarantined: Watched
 def test_a_trace_of_a_server_fails_again_in_a_real_engine_and_a_correct_plugin_passes_it(
     servers: dict[str, Server], runner: str
 ) -> None:
-    failure = failures.load(Path(violations(servers[runner])["violations"][0]["trace"]))
+    trace = Path(violations(servers[runner])["violations"][0]["trace"])
+    failure = failures.load(trace)
     assert (failure.target, failure.host) == (NEIGHBOUR, runner)
     wrong = failures.rerun_on_engine(failure)
     assert failures.outcome_on_engine(wrong) == "failing"
-    correct = failures.rerun_on_engine(replace(failure, target=PUSH))
+    given = failures.load(trace, ['{"extra_args": {"push": 2.0}}'])
+    correct = failures.rerun_on_engine(replace(given, target=PUSH))
     assert failures.outcome_on_engine(correct) == "fixed", correct
     for result in (wrong, correct):
         (batches,) = [note for note in result.notes if "batches" in note]

@@ -42,7 +42,7 @@ def replay(
     counts the reproduced events.
 
     Exit code 0: the plugin passes now; 1: it still fails; 2: could not run; 4: did not reproduce, for example because
-    the plugin never acted.
+    the plugin never acted, or because a trace has no values of arguments.
     """
     from lpkit.interfaces import lookup
 

@@ -90,7 +90,8 @@ class LP220(Check):
             loaded = {name: trace for name, trace in loaded.items() if "speculative_config" not in trace.settings}
             if not loaded:
                 raise Skipped("the constructor refuses drafts")
-        lengths = recorded.reached((trace, pattern) for name, trace in loaded.items() for pattern in replays[name])
+        played = [(trace, pattern) for name, trace in loaded.items() for pattern in replays[name]]
+        lengths = recorded.reached(subject, played)
         for name, trace in loaded.items():
             for pattern in replays[name]:
                 where = {"trace": name, "pattern": pattern}

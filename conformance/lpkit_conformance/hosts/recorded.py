@@ -16,7 +16,7 @@ from lpkit_conformance.settings.cases import VARIANTS
 from lpkit_conformance.subject.calls import Observation
 from lpkit_conformance.subject.subject import Subject
 from lpkit_conformance.traces import Trace
-from lpkit_conformance.traces.patterns import users
+from lpkit_conformance.traces.patterns import RECORDED, users
 from lpkit_conformance.traces.schema import V1Step
 
 LENGTHS = (9, 110, 5, 30, 2, 60, 17)
@@ -27,23 +27,30 @@ to the patterns' periods.
 """
 
 
-def assign_requests(trace: Trace, pattern: str) -> dict[str, Arrive]:
-    """The simulated request that plays each request of the trace."""
+def assign_requests(subject: Subject, trace: Trace, pattern: str) -> dict[str, Arrive]:
+    """The simulated request that plays each request of the trace: with the arguments that it had in a server, if the
+    trace has their values and a case has them."""
+    watch = trace.settings.get("watch", {})
+    recorded = watch["arguments"] if watch.get("values") else {}
+    given = {number: subject.cases[number].fields.get("extra_args") for number in (0, *subject.others)}
     names = list(trace.requests)
-    arrivals = {}
+    arrivals, served = {}, 0
     for i, (name, uses) in enumerate(zip(names, users(pattern, trace.settings, names), strict=True)):
         character = i % len(LENGTHS)
-        variant = character % VARIANTS if uses else None
+        turn = served if pattern == RECORDED else character  # a server's first user plays the case itself
+        own = [number for number, arguments in given.items() if name in recorded and arguments == recorded[name]]
+        variant = (own or [turn % VARIANTS])[0] if uses else None
+        served += uses
         arrivals[name] = Arrive(name, variant, LENGTHS[character], character=f"t{character}")
     return arrivals
 
 
-def reached(played: Iterable[tuple[Trace, str]]) -> dict[Arrive, int]:
+def reached(subject: Subject, played: Iterable[tuple[Trace, str]]) -> dict[Arrive, int]:
     """The largest number of output tokens of a request in these traces and patterns, by order of arrival."""
     lengths: dict[Arrive, int] = {}
     for trace, pattern in played:
         lens = trace.output_lens
-        for name, arrived in assign_requests(trace, pattern).items():
+        for name, arrived in assign_requests(subject, trace, pattern).items():
             player = known_as(arrived)
             lengths[player] = max(lengths.get(player, 0), lens[name])
     return lengths
@@ -72,7 +79,7 @@ class TraceHost(ABC):
         self.tokens: dict[str, list[int]] = {}
         self.places: dict[int, dict[str, int]] = {}
         self.requests, lens = {}, trace.output_lens
-        for name, arrived in assign_requests(trace, pattern).items():
+        for name, arrived in assign_requests(subject, trace, pattern).items():
             most = subject.most_outputs(arrived.variant)
             if most is not None and lens[name] > most:  # the case rules this request out
                 arrived = replace(arrived, variant=None)

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from lpkit_conformance.checks.lp9_engine import LP902
 from lpkit_conformance.report.terminal import one_line
 from lpkit_conformance.report.text import check_lines, headline
-from lpkit_conformance.results import TargetResult
+from lpkit_conformance.results import NOTHING_PROVEN, TargetResult
 from lpkit_conformance.run.failures import Failure, Outcome
-from lpkit_conformance.traces.patterns import RECORDED
 
 
 def lines(failure: Failure, result: TargetResult, outcome: Outcome, on_engine: bool = False) -> Iterator[str]:
@@ -23,15 +22,24 @@ def lines(failure: Failure, result: TargetResult, outcome: Outcome, on_engine: b
         yield f"PASSED  the requests of {label} get the same logits in a real engine's batch as alone"
         return
     if outcome == "fixed":
-        more = "`lpkit check` runs all of them"
-        if failure.plan.trace is not None and failure.plan.trace[1] == RECORDED:
-            more = "the trace has no tokens of the server's requests: if they matter, give them as a case"
-        yield f"FIXED  {label} passes these operations now; {more}"
+        if failure.seen:
+            yield f"FIXED  {label} passes these operations now; `lpkit check` runs all of them"
+            return
+        had = failure.plan.cases[0].fields.get("extra_args")
+        arguments = (
+            "with the arguments recorded or given" if had else "without arguments, as the trace's requests had none"
+        )
+        yield (
+            f"PASSED  {label} passes these operations {arguments}. The trace has no tokens of the requests, and no "
+            "fields like temperature: if they matter, give them as a case"
+        )
         return
     if outcome == "silent":
-        reasons = [one_line(check.message) for check in result.checks if check.status == "skipped"]
-        why = "; ".join(dict.fromkeys(reasons)) or "these operations did not fail each time when they were saved"
-        yield f"DID NOT REPRODUCE  {label} passes, which proves nothing: {why}. Give --case, or run `lpkit check`"
+        skipped = [check.message for check in result.checks if check.status == "skipped"]
+        reasons = [failure.plan.unproven if reason.startswith(NOTHING_PROVEN) else reason for reason in skipped]
+        why = "; ".join(map(one_line, dict.fromkeys(reasons)))
+        why = why or "these operations did not fail each time when they were saved"
+        yield f"DID NOT REPRODUCE  {label} {NOTHING_PROVEN}{why}. Give --case, or run `lpkit check`"
         return
     for check in result.checks:
         if on_engine and check.status != "failed":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import entry_points, version
 from itertools import combinations
@@ -21,10 +21,10 @@ from lpkit_conformance.checks.catalogue import all_checks, by_code
 from lpkit_conformance.errors import CaseError, ProjectError, UsageError
 from lpkit_conformance.processes.codec import encode
 from lpkit_conformance.processes.supervise import Child
-from lpkit_conformance.results import CheckResult, Report, TargetResult
+from lpkit_conformance.results import NOTHING_PROVEN, CheckResult, Report, TargetResult
 from lpkit_conformance.settings import last_failures
 from lpkit_conformance.settings import project as projects
-from lpkit_conformance.settings.cases import Case
+from lpkit_conformance.settings.cases import Case, Requests
 from lpkit_conformance.settings.expression import expression
 from lpkit_conformance.settings.hosts import RUNNER_HOSTS
 from lpkit_conformance.settings.plan import Plan, resolve_device
@@ -34,7 +34,7 @@ from lpkit_conformance.suite.supervisor import CALL_SECONDS, Progress, check_tar
 from lpkit_conformance.traces.patterns import RECORDED
 from lpkit_conformance.vllm_api.choose import STANDIN
 
-MOST_CASES = 3
+MOST_CASES = 16
 """Most cases that are taken from the arguments in a trace."""
 
 REPEATED = ("seed", "cases", "select", "ignore", "device", "vocab_size", "max_num_seqs")
@@ -268,7 +268,7 @@ def _narrowed(plan: Plan, options: Options, failed: Sequence[str]) -> Plan:
 
 def with_trace(plan: Plan, options: Options, path: Path) -> Plan:
     """Return the plan that replays a trace of ``lpkit watch`` on its runner, with the requests that used the plugin
-    there.
+    there, and with their arguments if the trace has them.
 
     Raises:
         TraceError: it cannot be read.
@@ -282,12 +282,35 @@ def with_trace(plan: Plan, options: Options, path: Path) -> Plan:
         raise UsageError("--trace replays a trace and runs no other check: omit --quick, --select, -k")
     if options.hosts and trace.runner not in options.hosts:
         raise UsageError(f"{path} is of {trace.runner.upper()}: omit --host {','.join(options.hosts)}")
-    used = [watch["arguments"][name] for name, uses in watch["uses"].items() if uses and watch["values"]]
-    if used and not options.cases:
-        texts = dict.fromkeys(json.dumps({"extra_args": arguments}) for arguments in used)
-        plan = replace(plan, cases=tuple(Case.parse(text) for text in list(texts)[:MOST_CASES]))
+    if not options.cases:
+        plan = _with_recorded(plan, watch)
     select = tuple(check.code for check in all_checks(options.engine) if check.replays)
     return replace(plan, hosts=(trace.runner,), select=select, alone=True, trace=(str(path.resolve()), RECORDED))
+
+
+def _with_recorded(plan: Plan, watch: Mapping[str, Any]) -> Plan:
+    """Return the plan with the arguments of a trace's requests, or with the reason why they are not known."""
+    used = {name: watch["arguments"][name] for name, uses in watch["uses"].items() if uses}
+    if not any(used.values()):
+        return replace(plan, cases=(Case(),), requests=Requests((Case(),)))
+    if not watch["values"]:
+        return replace(plan, unproven="the trace has no values of arguments, so the requests had others")
+    ranked = sorted(used, key=lambda name: (name != watch["request"], not used[name]))  # the wrong row's come first
+    texts = list(dict.fromkeys(json.dumps({"extra_args": used[name]}) for name in ranked))
+    more = f"the trace's requests have {len(texts)} sets of arguments, of which {MOST_CASES} were given"
+    cases = tuple(map(Case.parse, texts[:MOST_CASES]))
+    return replace(plan, cases=cases, unproven=more if len(texts) > MOST_CASES else "")
+
+
+def proven(result: TargetResult, plan: Plan) -> TargetResult:
+    """Return the result; if the plan says that passing proves nothing, no check of it passes."""
+
+    def judged(check: CheckResult) -> CheckResult:
+        if not plan.unproven or check.status != "passed":
+            return check
+        return replace(check, status="skipped", message=f"{NOTHING_PROVEN}{plan.unproven}; give them with --case")
+
+    return replace(result, checks=tuple(map(judged, result.checks)))
 
 
 def _target_result(
@@ -304,7 +327,7 @@ def _target_result(
         result = check_target(spec, plan, path, progress, limit, ahead, announced=announced)
     if options.release:
         result = replace(result, notes=(rules_of(options.release).note, *result.notes))
-    result = replace(result, target=name, settings=_settings(plan, result.judged_with))
+    result = replace(proven(result, plan), target=name, settings=_settings(plan, result.judged_with))
     return expect(result, project.expected)
 
 

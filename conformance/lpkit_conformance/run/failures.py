@@ -65,6 +65,7 @@ class Failure:
         code, host: the check and its runner.
         plan: the case, the sizes, the seed and the operations.
         repeats: False if these operations do not fail each time they are run: passing then proves nothing.
+        seen: False if lpkit has not seen it fail: only the server has.
     """
 
     target: str
@@ -72,6 +73,7 @@ class Failure:
     host: str
     plan: Plan
     repeats: bool = True
+    seen: bool = True
 
 
 # -- saving ------------------------------------------------------------------------------------------------------
@@ -181,7 +183,7 @@ def _of_trace(path: Path, cases: Sequence[str]) -> Failure:
         raise UsageError(f"{path} was not saved by lpkit watch: it names no processor to blame")
     options = run.Options(cases=tuple(cases))
     plan = run.with_trace(run.plan_for(options, _owner(target)), options, path)
-    return Failure(target, plan.select[0], trace.runner, plan)
+    return Failure(target, plan.select[0], trace.runner, plan, seen=False)
 
 
 def from_json(data: object) -> Failure:
@@ -258,7 +260,7 @@ def rerun(failure: Failure, limit: float | None = None) -> TargetResult:
     spec, path = whereabouts(failure)
     result = check_target(spec, _at_home(failure), path, limit=limit or CALL_SECONDS)
     silent = bool(result.checks) and all(check.never_active for check in result.checks)
-    return replace(result, target=failure.target, error="" if silent else result.error)
+    return run.proven(replace(result, target=failure.target, error="" if silent else result.error), failure.plan)
 
 
 def rerun_on_engine(failure: Failure, limit: float | None = None) -> TargetResult:
@@ -283,7 +285,7 @@ def rerun_on_engine(failure: Failure, limit: float | None = None) -> TargetResul
     plan = replace(_at_home(failure), select=tuple(check.code for check in all_checks("vllm") if check.replays))
     result = checking.check_target(spec, plan, path, limit=limit)
     notes = [f"left to the engine: {', '.join(left_to_the_engine(program))}"] if program is not None else []
-    return replace(result, target=failure.target, notes=(*result.notes, *notes))
+    return run.proven(replace(result, target=failure.target, notes=(*result.notes, *notes)), failure.plan)
 
 
 def _at_home(failure: Failure) -> Plan:

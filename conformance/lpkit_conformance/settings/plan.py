@@ -29,6 +29,7 @@ class Plan:
         others: cases that share batches with the only case.
         program: run only this program, in the single selected check.
         trace: replay only this recorded trace, in this pattern, in the single selected check.
+        unproven: why passing proves nothing, if it does not: the requests of the trace had other arguments.
         release: apply the rules of this release of vLLM; None: of the newest.
         environment: variables that are set before the plugin is imported.
         model: fields of the model's configuration.
@@ -52,6 +53,7 @@ class Plan:
     others: tuple[Case, ...] = ()
     program: Program | None = field(default=None, metadata={"form": (program_to_json, program_from_json)})
     trace: tuple[str, str] | None = None
+    unproven: str = ""
     release: Release | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
     model: Mapping[str, Any] = field(default_factory=dict)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from lpkit.runtime import Request, Scheduler, V1AsyncEngine, V1Engine, V2Engine
 from lpkit.sampling_params import SamplingParams
 from lpkit_conformance import run, traces
 from lpkit_conformance.errors import TraceError, UsageError
+from lpkit_conformance.report.replay import lines
 from lpkit_conformance.results import CheckResult
 from lpkit_conformance.run import failures
 from lpkit_conformance.vllm_api.runners import Runner
@@ -25,6 +28,7 @@ RUNNERS = pytest.mark.parametrize("runner", ["v1", "v2"])
 pytestmark = pytest.mark.usefixtures("in_process")
 
 
+GIVEN = ('{"extra_args": {"push": 3.0}}',)
 ENGINES = {"v1": V1Engine, "v2": V2Engine}
 
 
@@ -117,15 +121,109 @@ def test_a_trace_names_the_drafter_and_not_its_model(probes: Any, tmp_path: Path
     assert check("Neighbour", file).status == "failed"
 
 
-@pytest.mark.parametrize(("runner", "values"), [("v1", True), ("v2", False)])
-def test_a_correct_processor_passes_on_the_trace_of_a_wrong_one(
-    runner: Runner, values: bool, probes: Any, tmp_path: Path
+@pytest.mark.parametrize(
+    ("values", "cases", "status"), [(True, (), "passed"), (False, (), "skipped"), (False, GIVEN, "passed")]
+)
+@RUNNERS
+def test_a_correct_processor_passes_on_the_trace_of_a_wrong_one_if_the_arguments_are_known(
+    runner: Runner, values: bool, cases: tuple[str, ...], status: str, probes: Any, tmp_path: Path
 ) -> None:
-    """Its case has the arguments of the server if they were kept."""
     trace = saved(probes.Neighbour, runner, tmp_path, values=values)
-    (target,) = run.run([f"{PROBES}:Push"], run.Options(trace=trace)).targets
-    assert [result.status for result in target.checks] == ["passed"]
-    assert (target.settings["cases"] == [{"extra_args": {"push": 7.5}}]) is values
+    report = run.run([f"{PROBES}:Push"], run.Options(trace=trace, cases=cases))
+    (result,) = report.targets[0].checks
+    assert (result.status, report.exit_code) == (status, 0 if status == "passed" else 2)
+    if values:
+        assert report.targets[0].settings["cases"] == [{"extra_args": {"push": 7.5}}]
+    if status == "skipped":
+        assert result.message == (
+            "passes, which proves nothing: the trace has no values of arguments, so the requests had others; "
+            "give them with --case"
+        )
+
+
+def with_arguments(trace: Path, arguments: list[dict[str, Any]], values: bool, file: Path) -> Path:
+    """Write the trace with these arguments of its requests, in turns."""
+    head, *steps = trace.read_text(encoding="utf-8").splitlines()
+    data = json.loads(head)
+    watch = data["settings"]["watch"]
+    watch["arguments"] = {name: arguments[nth % len(arguments)] for nth, name in enumerate(watch["arguments"])}
+    watch["uses"] = dict.fromkeys(watch["uses"], True)
+    watch |= {"values": values, "processor": "watch_probes:Trips"}
+    file.write_text("\n".join([json.dumps(data), *steps]) + "\n", encoding="utf-8")
+    return file
+
+
+@pytest.mark.parametrize(
+    ("arguments", "values", "cases", "outcome", "said"),
+    [
+        (
+            [{"push": "<float>"}],
+            False,
+            (),
+            "silent",
+            "DID NOT REPRODUCE  LP220[v1] passes, which proves nothing: the trace has no values",
+        ),
+        ([{"push": "<float>"}], False, ('{"extra_args": {"push": 13.0}}',), "failing", "STILL FAILING"),
+        (
+            [{"push": "<float>"}],
+            False,
+            GIVEN,
+            "fixed",
+            "PASSED  LP220[v1] passes these operations with the arguments recorded or given.",
+        ),
+        ([{"push": 3.0}, {"push": 13.0}], True, (), "failing", "STILL FAILING"),
+        (
+            [{"push": 3.0}, {"push": 2.0}],
+            True,
+            (),
+            "fixed",
+            "PASSED  LP220[v1] passes these operations with the arguments recorded or given.",
+        ),
+    ],
+)
+def test_a_trace_is_cleared_only_with_the_arguments_of_the_server(
+    arguments: list[dict[str, Any]],
+    values: bool,
+    cases: tuple[str, ...],
+    outcome: str,
+    said: str,
+    probes: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The class raises for the argument 13: a kind of requests that other runs leave out."""
+    trace = with_arguments(saved(probes.Neighbour, "v1", tmp_path), arguments, values, tmp_path / "changed.jsonl")
+    monkeypatch.syspath_prepend(PROBES.parent)
+    failure = failures.load(trace, cases)
+    result = failures.rerun(failure)
+    assert failures.outcome(failure, result) == outcome
+    assert said in list(lines(failure, result, failures.outcome(failure, result)))[-1]
+
+
+def test_a_trace_with_more_arguments_than_are_replayed_is_not_cleared(
+    probes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = with_arguments(
+        saved(probes.Neighbour, "v1", tmp_path), [{"push": 3.0}, {"push": 2.0}], True, tmp_path / "changed.jsonl"
+    )
+    monkeypatch.setattr(run, "MOST_CASES", 1)
+    (result,) = run.run([f"{PROBES}:Trips"], run.Options(trace=trace)).targets[0].checks
+    assert (result.status, "2 sets of arguments, of which 1 were given" in result.message) == ("skipped", True)
+
+
+def test_a_failure_that_needs_no_arguments_is_replayed_without(
+    probes: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trace = with_arguments(saved(probes.Neighbour, "v1", tmp_path), [{}], False, tmp_path / "changed.jsonl")
+    monkeypatch.syspath_prepend(PROBES.parent)
+    failure = replace(failures.load(trace), target=f"{PROBES}:Always")
+    result = failures.rerun(failure)
+    last = list(lines(failure, result, failures.outcome(failure, result)))[-1]
+    assert last.startswith(
+        "PASSED  LP220[v1] passes these operations without arguments, as the trace's requests had none."
+    )
+    idle = replace(failure, target=f"{PROBES}:Push")
+    assert failures.outcome(idle, failures.rerun(idle)) == "silent"  # no case is derived: it never acts
 
 
 def test_in_a_real_engine_the_checks_of_served_requests_judge_the_trace(probes: Any, tmp_path: Path) -> None:

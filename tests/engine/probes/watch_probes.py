@@ -23,6 +23,16 @@ class Push(lpkit.LogitsProcessor):
         return logits
 
 
+class Always(lpkit.LogitsProcessor):
+    """Correct: adds 1 to the logit of token 5 for every request."""
+
+    history = "none"
+
+    def process(self, logits: Any, rows: lpkit.Rows) -> Any:
+        logits[:, 5] += 1.0
+        return logits
+
+
 class Poison(Push):
     """Wrong: with several rows, a logit of the last one becomes NaN."""
 
