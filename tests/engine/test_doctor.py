@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from lpkit_conformance.doctor.serving import _CHOICES, _READ, read_command
 from lpkit_conformance.engine import model
 from lpkit_conformance.engine.process import EngineProcess, RemoteError
 from lpkit_conformance.engine.tiny import EngineSettings
+from lpkit_conformance.errors import UsageError
 from lpkit_conformance.vllm_api.runners import V1, Runner
 
 pytestmark = pytest.mark.engine
@@ -41,6 +42,25 @@ def test_the_listed_options_are_vllms(processes: Callable[[Runner], EngineProces
     names = {name.removeprefix("--") for name in processes(V1).call("doctor_probes:options")}
     listed = (files("lpkit_conformance.doctor") / "options.txt").read_text(encoding="utf-8").split()
     assert sorted(names - {f"no-{name}" for name in names}) == listed
+
+
+@pytest.mark.needs_release("0.32")
+@pytest.mark.parametrize(
+    ("words", "accepted"),
+    [
+        (["--max-num-seq", "4"], True),  # the beginning of an option
+        (["--logits-proc", "a:A"], True),
+        (["--max-num-sequences", "4"], False),
+        (["--max-num", "4"], False),  # of several
+        (["--max-num-steps", "4"], False),  # of an older release
+    ],
+)
+def test_the_doctor_refuses_the_options_that_vllm_refuses(
+    words: list[str], accepted: bool, processes: Callable[[Runner], EngineProcess]
+) -> None:
+    assert processes(V1).call("doctor_probes:accepts", words) is accepted
+    with nullcontext() if accepted else pytest.raises(UsageError, match=f"no option {words[0]} in 0.32.0"):
+        read_command(("vllm", "serve", "model", *words), (0, 32, 0))
 
 
 @pytest.fixture(scope="module")

@@ -22,6 +22,7 @@ from lpkit_conformance.doctor.squatted import squatted
 from lpkit_conformance.doctor.versions import Versions, read_versions
 from lpkit_conformance.vllm_api import releases
 from lpkit_conformance.vllm_api.facts import in_short
+from lpkit_conformance.vllm_api.releases import Release
 from lpkit_conformance.vllm_api.runners import V1
 
 
@@ -45,9 +46,9 @@ class Settings:
     template: str = ""
     command: tuple[str, ...] = ()
 
-    def serving(self) -> Serving:
+    def serving(self, release: Release | None) -> Serving:
         """Return the engine's arguments, from the command and the other settings together."""
-        given = read_command(self.command)
+        given = read_command(self.command, release)
         return replace(
             given,
             passed=self.passed + given.passed,
@@ -114,7 +115,8 @@ def examine(settings: Settings, path: Sequence[str] | None = None, folder: Path 
     folder = folder or Path.cwd()
     sources = Sources(path)
     inventory = take_inventory(path, sources)
-    serving = settings.serving()
+    judged = settings.release or (inventory.engine.version if inventory.engine else "")
+    serving = settings.serving(releases.parse_release(judged))
     passed = tuple(_passed(spec, Deducer(sources)) for spec in serving.passed)
     if settings.load:
         from lpkit_conformance.discovery.load import load

@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from lpkit_conformance.discovery import runner_choice
 from lpkit_conformance.discovery.runner_choice import Demands
 from lpkit_conformance.errors import UsageError
 from lpkit_conformance.vllm_api.facts import VLLM
-from lpkit_conformance.vllm_api.releases import Release
+from lpkit_conformance.vllm_api.releases import Release, parse_release
 
 _JSON = (
     *("speculative-config", "watermark-config", "attention-config", "kv-transfer-config", "compilation-config"),
@@ -61,6 +62,9 @@ _CHOICES = {
 
 _MODULES = frozenset({"vllm.entrypoints.openai.api_server"})
 """Modules that serve when run with ``python -m``."""
+
+_LISTED = parse_release(VLLM.developed_with)
+"""The release whose options are listed."""
 
 _VARIABLE = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 
@@ -178,8 +182,10 @@ def _lacking(fact: str, features: Iterator[tuple[str, str]], release: Release | 
     return tuple(words for feature, words in features if VLLM.has(fact, feature, release))
 
 
-def read_command(command: Sequence[str]) -> Serving:
+def read_command(command: Sequence[str], release: Release | None = None) -> Serving:
     """Read ``VARIABLE=... vllm serve MODEL --option ...``, and skip options that do not matter here.
+
+    ``release``: of the vLLM that serves, if it is known.
 
     Raises:
         UsageError: an object is not JSON, the command does not serve, an option or its value is misspelt, or its
@@ -190,10 +196,8 @@ def read_command(command: Sequence[str]) -> Serving:
     options = _options(words)
     if "config" in options:
         options = {**_options([*_words_of(options["config"])]), **options}
-    known = (files(__package__) / "options.txt").read_text(encoding="utf-8").split()
     for name, value in options.items():
-        if near := _meant(name.removeprefix("no-"), known):
-            raise UsageError(f"vllm serve has no option --{name}", f"did you mean '--{near}'?")
+        _check_name(name, release)
         if isinstance(value, str) and value not in _CHOICES.get(name, (value,)):
             raise UsageError(f"--{name} cannot be {value!r}", suggest(value, _CHOICES[name]))
     return Serving(
@@ -205,17 +209,27 @@ def read_command(command: Sequence[str]) -> Serving:
     )
 
 
-def _meant(name: str, options: Sequence[str]) -> str:
-    """Return the option that a misspelt name is taken for; "" for an option, and for a name that is not near to any.
+@cache
+def _listed() -> Sequence[str]:
+    return (files(__package__) / "options.txt").read_text(encoding="utf-8").split()
 
-    ``options``: all options of one release. Another release may have one with a similar name: unless it is near
-    to an option that matters here, a misspelt name differs in a letter, or in the order of two.
+
+def _check_name(name: str, release: Release | None) -> None:
+    """Refuse a misspelt option.
+
+    Another release than the listed one may have an option with a similar name: a misspelt name is then near to an
+    option that matters here, or differs in a letter, or in the order of two.
     """
-    if name in options or name in _READ:
-        return ""
-    near = difflib.get_close_matches(name, _READ, 1, _NEAR)
-    near = near or difflib.get_close_matches(name, options, 1, max(_NEAR, 1 - 1.01 / len(name)))
-    return near[0] if near else ""
+    plain = name.removeprefix("no-")
+    if plain in _listed() or plain in _READ or name.startswith("-"):
+        return
+    listed = release == _LISTED
+    least = _NEAR if listed or release is None else max(_NEAR, 1 - 1.01 / len(plain))
+    near = difflib.get_close_matches(plain, _READ, 1, _NEAR) or difflib.get_close_matches(plain, _listed(), 1, least)
+    if near or listed:
+        remedy = f"did you mean '--{near[0]}'?" if near else "see vllm serve --help=all"
+        other = "" if release else "; for another release, add --vllm VERSION"
+        raise UsageError(f"vllm serve has no option --{name} in {VLLM.developed_with}", remedy + other)
 
 
 def _divided(command: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
@@ -257,7 +271,7 @@ def _options(words: Sequence[str]) -> dict[str, Any]:
         option = re.match(r"--?[A-Za-z][^=]*", word)
         if option:
             head, dot, inner = option[0].partition(".")
-            name = _SHORT.get(head, head.lstrip("-")) + dot + inner
+            name = _SHORT.get(head, head.removeprefix("--")) + dot + inner
             _take(options, name, word[option.end() + 1 :] if "=" in word else None)
         elif name:
             _take(options, name, word)
@@ -267,8 +281,14 @@ def _options(words: Sequence[str]) -> dict[str, Any]:
 
 
 def _normal(name: str) -> str:
+    """Return the name as vLLM's parser reads it: with dashes, and written out if it is the beginning of one option."""
     head, dot, rest = name.partition(".")
-    return head.replace("_", "-") + dot + rest.replace("-", "_")
+    head = head.replace("_", "-")
+    plain = head.removeprefix("no-")
+    begun = [option for option in _listed() if option.startswith(plain)]
+    if len(begun) == 1 and plain not in _READ:
+        head = head.removesuffix(plain) + begun[0]
+    return head + dot + rest.replace("-", "_")
 
 
 def _take(options: dict[str, Any], name: str, value: str | None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from doctor_place import ONLY_V1, PORTABLE, Place, codes, said, the
@@ -61,12 +62,13 @@ class TestReading:
         ("word", "near"),
         [
             ("--speculative-confg", "--speculative-config"),
-            ("--logits-processor", "--logits-processors"),
+            ("--logit-processors", "--logits-processors"),
             ("--no-async-schedule", "--async-scheduling"),
             ("--enable-trace-replays", "--enable-trace-replay"),
             ("--runer", "--runner"),
             ("--modle", "--model"),
-            ("--max-num-seq", "--max-num-seqs"),
+            ("--max-num-sqes", "--max-num-seqs"),
+            ("--max-num-sequences", "--max-num-seqs"),
             ("--enable-prompt-embds", "--enable-prompt-embeds"),
             ("--gpu-memory-utilisation", "--gpu-memory-utilization"),
         ],
@@ -77,7 +79,29 @@ class TestReading:
         assert read_command((*SERVE, "--port", "80", "--ec-transfer-config", "{}", "--no-enable-dbo")).options
 
     def test_an_option_of_another_release_is_none_that_is_misspelt(self) -> None:
-        assert read_command((*SERVE, "--max-num-steps", "4", "--num-lookahead-slots", "2", "--task", "embed")).options
+        words = (*SERVE, "--max-num-steps", "4", "--num-lookahead-slots", "2", "--task", "embed")
+        assert read_command(words, (0, 9, 2)).options
+        with pytest.raises(UsageError, match=r"--max-num-steps in 0.32.0.*add --vllm VERSION"):
+            read_command(words)
+        with pytest.raises(UsageError, match=r"--num-lookahead-slots in 0.32.0.*see vllm serve --help=all"):
+            read_command((*SERVE, "--num-lookahead-slots", "2", "-dcp", "2"), (0, 32, 0))
+
+    @pytest.mark.parametrize(
+        ("word", "value", "option"),
+        [
+            ("--logits-proc", "a:A", "logits-processors"),
+            ("--speculative", '{"method": "suffix"}', "speculative-config"),
+            ("--no_async_sched", True, "no-async-scheduling"),
+            ("--max-num-seq", "8", "max-num-seqs"),
+        ],
+    )
+    def test_the_beginning_of_an_option_stands_for_it_as_in_vllm(self, word: str, value: Any, option: str) -> None:
+        words = (word,) if value is True else (word, value)
+        assert option in read_command((*SERVE, *words)).options
+
+    def test_the_beginning_of_several_options_is_refused_as_by_vllm(self) -> None:
+        with pytest.raises(UsageError, match="no option --max-num "):
+            read_command((*SERVE, "--max-num", "8"), (0, 32, 0))
 
     def test_a_value_that_no_release_has_is_refused_with_the_nearest(self) -> None:
         with pytest.raises(UsageError, match=r"--runner cannot be 'poolin'.*did you mean 'pooling'"):

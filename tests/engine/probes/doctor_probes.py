@@ -41,14 +41,27 @@ def configured(switch: str, arguments: dict[str, Any]) -> bool:
     return bool(config.scheduler_config.async_scheduling)
 
 
-def options() -> dict[str, list[str]]:
-    """All options of ``vllm serve``, with the values that are allowed if they are known."""
+def _parser() -> Any:
     try:
         from vllm.entrypoints.launchers.cli_args import make_arg_parser
     except ImportError:
         from vllm.entrypoints.openai.cli_args import make_arg_parser
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 
-    actions = make_arg_parser(FlexibleArgumentParser())._actions
+    return make_arg_parser(FlexibleArgumentParser())
+
+
+def options() -> dict[str, list[str]]:
+    """All options of ``vllm serve``, with the values that are allowed if they are known."""
+    actions = _parser()._actions
     long = [(name, action) for action in actions for name in action.option_strings if name.startswith("--")]
     return {name: [*(action.choices or ())] for name, action in long}
+
+
+def accepts(words: list[str]) -> bool:
+    """True if the parser of ``vllm serve`` takes these options."""
+    try:
+        _parser().parse_args(["--model", "m", *words])
+    except SystemExit:
+        return False
+    return True
