@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import reprlib
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain, repeat
 from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
 import pydantic
@@ -169,6 +170,11 @@ _LONGEST = 4096
 _MOST_ITEMS = 2**19
 """Most items of a list: more than any vocabulary has. The server waits while it reads them."""
 
+_DEEPEST = 8
+"""Levels of lists whose items are counted beyond the declared ones."""
+
+_LISTS = frozenset({list, tuple, dict})
+
 _MOST_BYTES = 2**24
 """Longest JSON that is read."""
 
@@ -180,7 +186,17 @@ _LONGEST_SHOWN = 100
 _SHORT = reprlib.Repr()
 _SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxdict = 8
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = _LONGEST_SHOWN
-_shown = _SHORT.repr  # a long value would be repeated in the answer and in the log
+
+
+def _cut(name: object, most: int = _LONGEST_SHOWN) -> str:
+    """Return a name as text, without its middle if it is long."""
+    text = str(name)
+    return text if len(text) <= most else f"{text[: most // 2]}...{text[-most // 2 :]}"
+
+
+def _shown(value: object) -> str:
+    """Return a value as text; a long value would be repeated in the answer and in the log."""
+    return _cut(_SHORT.repr(value), 4 * _LONGEST_SHOWN)
 
 
 Bools = Literal["none", "one", "many"]
@@ -192,7 +208,7 @@ class _Input(typing.NamedTuple):
 
     name: str  # as pydantic takes it
     bools: Bools
-    most: int  # items
+    most: tuple[int, ...]  # items, then those of inner lists
 
 
 @dataclass(slots=True)
@@ -217,26 +233,51 @@ class _ParsingFacts:
 def _facts_of(cls: type[Params]) -> _ParsingFacts:
     fields, keys = cls.model_fields, cls.keys()
     inputs = {
-        key: _Input(fields[name].alias or name, _bools(fields[name].annotation), _most(fields[name]))
+        key: _Input(
+            fields[name].alias or name,
+            _bools(fields[name].annotation),
+            tuple(_most(fields[name].annotation, fields[name].metadata)),
+        )
         for key, name in keys.items()
     }
     required = frozenset(key for key, name in keys.items() if fields[name].is_required())
     return _ParsingFacts(inputs, required, {})
 
 
-def _most(field: Any) -> int:
-    """Return the most items that a field's declaration admits; a set counts its items when it is made."""
-    annotation, _ = unwrapped(field.annotation)
-    if (get_origin(annotation) or annotation) in (set, frozenset):
-        return _MOST_ITEMS
-    return min((item.max_length for item in field.metadata if hasattr(item, "max_length")), default=_MOST_ITEMS)
+def _most(annotation: Any, metadata: Sequence[Any]) -> Iterator[int]:
+    """Yield the most items that a declaration admits, then those of its inner lists.
+
+    A set counts its items when it is made.
+    """
+    annotation, metadata = unwrapped(annotation, metadata)
+    kind, parts = get_origin(annotation) or annotation, get_args(annotation)
+    rules = [rule for item in metadata for rule in (item, *getattr(item, "metadata", ()))]
+    lengths = [rule.max_length for rule in rules if getattr(rule, "max_length", None) is not None]
+    yield _MOST_ITEMS if kind in (set, frozenset) else min(lengths, default=_MOST_ITEMS)
+    if kind in (list, dict) and parts:
+        yield from _most(parts[-1], ())
 
 
-def _refuse_long(key: str, value: Any, most: int) -> None:
-    """Refuse a long value before it is read."""
-    if isinstance(value, list | tuple | dict | str) and len(value) > most:
-        items = "characters" if isinstance(value, str) else "items"
-        raise ValueError(f"{key}: should have at most {most} {items}, not {len(value)} (got {_shown(value)})")
+def _refuse_long(key: str, value: Any, most: Sequence[int]) -> None:
+    """Refuse a value that is long, or has long lists, before it is read."""
+    level, total = [(key, value)] if isinstance(value, list | tuple | dict | str) else [], 0
+    for limit in chain(most, repeat(_MOST_ITEMS, _DEEPEST)):
+        for where, items in level:
+            if len(items) > limit:
+                kind = "characters" if isinstance(items, str) else "items"
+                raise ValueError(f"{where}: should have at most {limit} {kind}, not {len(items)} (got {_shown(items)})")
+            total += len(items)
+            if total > _MOST_ITEMS:
+                raise ValueError(f"{key}: should have at most {_MOST_ITEMS} items, with those of its inner lists")
+        level = [
+            (f"{where}.{_cut(name)}", item)
+            for where, items in level
+            if not _LISTS.isdisjoint(map(type, items.values() if isinstance(items, dict) else items))
+            for name, item in (items.items() if isinstance(items, dict) else enumerate(items))
+            if type(item) in _LISTS
+        ]
+        if not level:
+            return
 
 
 def _head(value: Any) -> Any:
@@ -296,7 +337,7 @@ def _explain(error: pydantic.ValidationError, cls: type[Params]) -> str:
     for item in errors:
         if item["type"] == "too_short" and any(_lies_in(item["loc"], other["loc"]) for other in errors):
             continue  # pydantic counts only valid items
-        where = [str(part) for part in item["loc"]]
+        where = [*map(_cut, item["loc"])]
         if where:
             where[0] = names.get(where[0], where[0])
         prefix = f"{'.'.join(where)}: " if where else ""

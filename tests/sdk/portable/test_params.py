@@ -171,6 +171,8 @@ class Ids(lpkit.Params):
     few: list[lpkit.TokenId] = lpkit.Field([], max_length=4)
     many: list[Any] = []
     ids: list[lpkit.TokenId] = []
+    grid: list[Annotated[list[lpkit.TokenId], lpkit.Field(max_length=3)]] = []
+    table: dict[str, int] = {}
 
 
 @pytest.mark.parametrize(
@@ -178,7 +180,13 @@ class Ids(lpkit.Params):
     [
         ({"few": list(range(10**6))}, r"few: should have at most 4 items, not 1000000 \(got \[0, 1, "),
         ({"many": list(range(10**6))}, r"many: should have at most 524288 items, not 1000000 \(got \[0, 1, "),
-        ({"many": [[100] * 2**12] * 2**10}, "many: 16779274 bytes of JSON, more than the 16777216 that are read"),
+        ({"many": [[100] * 2**12] * 2**10}, "many: should have at most 524288 items, with those of its inner lists"),
+        ({"many": ["a" * 2**14] * 2**11}, r"many: \d+ bytes of JSON, more than the 16777216 that are read"),
+        ({"grid": [[1], ["x"] * 10**6]}, r"grid\.1: should have at most 3 items, not 1000000"),
+        ({"ids": [["x"] * 10**6]}, r"ids\.0: should have at most 524288 items, not 1000000"),
+        ({"ids": [[[[[["x" * 20] * 8] * 8] * 8] * 8] * 8]}, r"\.\.\."),
+        ({"table": {"k" * 10**6: "x"}}, r"^table\.k{50}\.\.\.k{50}: Input should be a valid integer \(got 'x'\)$"),
+        ({"table": {"k" * 10**6: [1] * 10**6}}, r"^table\.k{50}\.\.\.k{50}: should have at most 524288 items"),
         (
             {"ids": [-1] * 2**16},
             r"65536 values are wrong: ids\.0: Input should be greater than or equal to 0 \(got -1\)",
@@ -209,6 +217,13 @@ def test_a_list_that_is_too_long_is_refused_before_its_items_are_read() -> None:
             raise AssertionError("it was read")
 
     refused(Ids, {"few": Unread(range(5))}, "at most 4 items")
+    assert Ids.parse({"grid": [[1, 2, 3]] * 5}).grid == [[1, 2, 3]] * 5
+
+
+def test_a_list_that_holds_itself_is_refused() -> None:
+    loop: list[Any] = []
+    loop.append(loop)
+    refused(Ids, {"many": loop}, "with those of its inner lists|not a JSON value")
 
 
 def test_the_arguments_are_not_changed() -> None:
