@@ -39,12 +39,7 @@ FEW = {
 SLOW = {
     *("v2-KeepsParams", "portable-ExampleLP603", "adapter-CachesOutputs", "portable-ExampleLP208"),
     *("v1-KeepsALog", "v1-ExampleLP208", "v1-CachesByArgument", "v1-TalliesInAByte"),
-    *(
-        "v1-LowersTheLastForty",
-        "adapter-OrderOfWords",
-        "v2-DrawsAtImport",
-        "v1-SeedsByProcess",
-    ),  # all but the first start a process
+    *("v1-LowersTheLastForty", "adapter-OrderOfWords", "v2-DrawsAtImport", "v1-SeedsByProcess"),
 }
 """They take longer than all others of their check."""
 OF_EACH_STYLE = {(defect.code, defect.style): defect.id for defect in reversed(zoo.DEFECTS)}.values()
