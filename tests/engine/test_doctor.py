@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 from lpkit_conformance.checks.engine.asks import Ask
 from lpkit_conformance.discovery.runner_choice import SWITCH
+from lpkit_conformance.doctor.architectures import OWN_SAMPLER
 from lpkit_conformance.doctor.examine import Diagnosis, Settings, examine
 from lpkit_conformance.doctor.serving import _CHOICES, _READ, read_command
 from lpkit_conformance.engine import model
@@ -35,6 +38,20 @@ def test_no_option_of_vllm_is_taken_for_a_misspelt_one(processes: Callable[[Runn
         read_command(("vllm", "serve", "model", name))
     assert {f"--{name}" for name in _READ} - names <= {"--task"}  # older releases have it
     assert all(set(choices[f"--{name}"]) <= set(values) for name, values in _CHOICES.items())
+
+
+@pytest.mark.needs_release("0.32")
+def test_the_models_with_a_sampler_of_their_own_are_vllms() -> None:
+    spec = find_spec("vllm")
+    assert spec is not None
+    assert spec.origin is not None
+    files_of_vllm = [(file, file.read_text("utf-8")) for file in Path(spec.origin).parent.rglob("*.py")]
+    defining = {file.stem for file, text in files_of_vllm if "def custom_sampler(" in text} - {"interface"}
+    (registry,) = (text for file, text in files_of_vllm if file.parts[-2:] == ("models", "registry.py"))
+    entries = re.findall(r'"(\w+)": \(\s*"([\w.]+)",\s*"\w+"', registry)
+    assert len(entries) > 200
+    assert {name for name, module in entries if module.rpartition(".")[2] in defining} == set(OWN_SAMPLER)
+    assert defining <= {module.rpartition(".")[2] for _, module in entries}
 
 
 @pytest.mark.needs_release("0.32")

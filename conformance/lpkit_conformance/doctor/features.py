@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lpkit_conformance.discovery.installed import DiscoveredPlugin
+from lpkit_conformance.doctor.architectures import samples_by_itself
 from lpkit_conformance.doctor.issue import Issue
 from lpkit_conformance.doctor.serving import environment_of
 from lpkit_conformance.doctor.situation import Situation
@@ -58,12 +59,16 @@ def suffix(situation: Situation) -> Iterator[Issue]:
 def own_sampler(situation: Situation) -> Iterator[Issue]:
     """A model of diffusion, whose sampler takes the place of V2's."""
     loaded = situation.choice.loads and not situation.choice.refusal and (situation.installed or situation.passed)
-    if loaded and situation.runner == V2 and "diffusion-config" in situation.serving.options:
+    if not loaded or situation.runner != V2:
+        return
+    architecture, option = samples_by_itself(situation.serving), "diffusion-config" in situation.serving.options
+    if architecture or option:
         yield Issue(
             "sampler-replaced",
             "error",
             f"{situation.label} constructs custom processors for this model, and never applies them",
-            "With --diffusion-config, the model samples by itself: requests are validated and served without them.",
+            f"{f'A {architecture}' if architecture else 'With --diffusion-config, the model'} samples by itself: "
+            "requests are validated and served without them.",
             "Do not rely on custom processors for a model of diffusion",
         )
 

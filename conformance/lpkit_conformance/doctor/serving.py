@@ -75,6 +75,7 @@ class Serving:
 
     Attributes:
         passed: ``module:Class``, from ``--logits-processors``.
+        model: its folder or its name on Hugging Face; empty if the command names none.
         environment: variables set in front of the command.
         options: all options, by name without leading dashes; objects as dictionaries.
     """
@@ -82,6 +83,7 @@ class Serving:
     passed: tuple[str, ...] = ()
     drafts: bool = False
     no_async: bool = False
+    model: str = ""
     environment: dict[str, str] = field(default_factory=dict)
     options: dict[str, Any] = field(default_factory=dict)
 
@@ -204,6 +206,7 @@ def read_command(command: Sequence[str], release: Release | None = None) -> Serv
         passed=tuple(options.get("logits-processors", ())),
         drafts=bool(options.get("speculative-config")),
         no_async="no-async-scheduling" in options,
+        model=words[0] if words and not words[0].startswith("-") else str(options.get("model", "")),
         environment=environment,
         options=options,
     )

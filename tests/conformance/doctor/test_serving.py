@@ -289,6 +289,31 @@ class TestFeatures:
         report = site.plugin(PORTABLE).examine(release="0.32.0", command=(*SERVE, option, "{}"))
         assert codes(report, "error") == codes_expected
 
+    @pytest.mark.parametrize(
+        ("architecture", "codes_expected"),
+        [("DiffusionGemmaForBlockDiffusion", ["sampler-replaced"]), ("Qwen3ForCausalLM", [])],
+    )
+    @pytest.mark.parametrize("folder", ["model", "hub/models--google--model/snapshots/1a2b"])
+    def test_a_model_that_samples_by_itself_is_known_by_its_configuration(
+        self, site: Place, tmp_path: Path, folder: str, architecture: str, codes_expected: list[str]
+    ) -> None:
+        held = tmp_path / folder
+        held.mkdir(parents=True)
+        (held / "config.json").write_text(f'{{"architectures": ["{architecture}"]}}')
+        name = "google/model" if "hub" in folder else str(held)
+        for words in ((name,), ("--model", name)):
+            command = (f"HF_HOME={tmp_path}", "vllm", "serve", *words)
+            report = site.plugin(PORTABLE).examine(release="0.32.0", command=command)
+            assert codes(report, "error") == codes_expected
+
+    @pytest.mark.parametrize("text", ["[]", "{", '{"architectures": null}'])
+    def test_a_configuration_that_names_no_architecture_is_passed_over(
+        self, site: Place, tmp_path: Path, text: str
+    ) -> None:
+        (tmp_path / "config.json").write_text(text)
+        report = site.plugin(PORTABLE).examine(release="0.32.0", command=("vllm", "serve", str(tmp_path)))
+        assert codes(report, "error") == []
+
     @pytest.mark.parametrize(("value", "told"), [("1", ["not-validated"]), ("0", [])])
     def test_a_front_end_that_validates_nothing_is_noted(self, site: Place, value: str, told: list[str]) -> None:
         command = (f"VLLM_USE_RUST_FRONTEND={value}", *SERVE)
