@@ -17,6 +17,7 @@ from lpkit_conformance.instruments.edits import NoteEdits
 from lpkit_conformance.programs.generate import Arrive, Op, Step
 from lpkit_conformance.results import Blocked, Finding, Skipped
 from lpkit_conformance.settings.cases import Case
+from lpkit_conformance.subject import worlds
 from lpkit_conformance.subject.calls import Observation
 from lpkit_conformance.subject.memo import fact
 from lpkit_conformance.subject.setup import MAX_MODEL_LEN
@@ -31,6 +32,12 @@ MOST_ASKED = 24
 
 RUN_STEPS = 40
 """Steps of the run that shows where a plugin acts."""
+
+LIFE = 1000
+"""Steps of a request that has the engine to itself."""
+
+NEVER_AGAIN = range(129, 389)
+"""Output tokens of this request that it gets once: windows of 256 and 512 lose them, and they are more than 255."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +98,17 @@ def _masks(subject: Subject) -> tuple[bool, bool]:
 def arrivals(variants: Iterable[int]) -> list[Op]:
     """Return a request of each variant."""
     return [Arrive(f"v{i}", i, character=f"variant {i}") for i in variants]
+
+
+def life(subject: Subject) -> tuple[Subject, list[Op]]:
+    """Return a request that has the engine to itself for a thousand steps, some of its tokens once, and its engine."""
+    model, case = subject.model, subject.setup.case
+    stream = model.emitted("life", 0, LIFE)
+    unusual = (token for token in range(subject.setup.vocab_size) if token not in model.usual)
+    for n, token in zip(NEVER_AGAIN, unusual, strict=False):
+        stream[n] = token
+    once = subject.having(case=replace(case, generated=0, output_token_ids=tuple(stream)))
+    return once.within(worlds.LONG), [Arrive("life", 0), Step(LIFE)]
 
 
 class Histories:

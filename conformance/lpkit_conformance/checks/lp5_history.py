@@ -24,6 +24,7 @@ from lpkit_conformance.checks.lazily import (
     parts,
     runtime,
     solo,
+    stand,
     v1,
 )
 from lpkit_conformance.checks.lp1_odd import invalid
@@ -31,7 +32,6 @@ from lpkit_conformance.explanation import advice
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Preempt, Program, Resume, Step, program
 from lpkit_conformance.results import Failed, Finding, Skipped
 from lpkit_conformance.settings.hosts import RUNNER_HOSTS
-from lpkit_conformance.subject import worlds
 from lpkit_conformance.vllm_api.releases import ASYNC_SINCE, NO_PROMPT_IDS_SINCE, is_before
 from lpkit_conformance.vllm_api.runners import V1
 
@@ -108,8 +108,8 @@ class LP503(Check):
         return None
 
 
-LIFE = 1000
-"""Steps of a request that has the engine to itself."""
+MOST_FOLLOWED = 260
+"""Steps whose writes are followed: a state that grows with each step is compared at every line."""
 
 
 class LP504(Check):
@@ -117,6 +117,8 @@ class LP504(Check):
 
     A new instance that gets the rows of a running batch as additions gives the same logits, in a process in which
     nothing has run. So it does for a request that has been alone for up to 1,000 steps, from its first token on.
+    A new instance that gets the rows of a running batch as additions gives the same logits. So it does for a request
+    that has been alone for up to 1,000 steps, from its first token on. Some of its tokens never come again.
 
     Why: state that depends on how the batch came about is lost when a request is preempted, and cannot be restored.
 
@@ -130,10 +132,7 @@ class LP504(Check):
         later = [Finish("r0"), Step(2), Arrive("x", 3), Finish("r2"), Arrive("y", None), Step(3)]
         self._renewed(subject, [*mixed_arrivals(5), Step(3), *later], lambda step: True)
         if subject.setup.turn[0] == 0:  # counters and buffers end at powers of two
-            once = subject.having(case=replace(subject.setup.case, generated=0)).within(worlds.LONG)
-            self._renewed(
-                once, [Arrive("life", 0), Step(LIFE)], lambda step: step == LIFE or (step - 1) & (step - 2) == 0
-            )
+            self._renewed(*stand.life(subject), lambda step: step == stand.LIFE or (step - 1) & (step - 2) == 0)
         return None
 
     def _renewed(self, subject: Subject, ops: Sequence[Op], judged: Callable[[int], bool]) -> None:
@@ -167,6 +166,10 @@ class LP504(Check):
                 failure = Failed(
                     following.with_history(finding, subject, ops, 8, mismatch, parts.default_host, kept=True)
                 )
+                finding = replace(failure.finding, cause=cause, fix=fix, location=kept.line, state=kept.name)
+                if seen.step <= MOST_FOLLOWED:
+                    finding = following.with_history(finding, subject, ops, 8, mismatch, parts.default_host, kept=True)
+                failure = Failed(finding)
             raise failure
 
     def _shared(self, finding: Finding, subject: Subject, ops: Sequence[Op], mismatch: compare.Mismatch) -> Finding:

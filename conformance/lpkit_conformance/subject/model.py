@@ -36,6 +36,9 @@ class Model:
     Args:
         setup: vocabulary, seed and device.
         cases: the case and its relatives; ``variant`` is an index into them, modulo their number.
+
+    Attributes:
+        usual: the token ids of prompts and outputs: some small ids, and those that the cases name.
     """
 
     def __init__(self, setup: Setup, cases: Sequence[Case]) -> None:
@@ -43,9 +46,9 @@ class Model:
         self._logits: dict[tuple[str, int], torch.Tensor] = {}
         self._streams: dict[tuple[str, str], list[int]] = {}
         likely = [token for case in cases for token in self.named(case)]
-        self._emitted = sorted({*likely, *range(3, 15)})
-        self._column = {token: n for n, token in enumerate(self._emitted)}
-        self._emitted_index = torch.tensor(self._emitted, device=setup.device)
+        self.usual = sorted({*likely, *range(3, 15)})
+        self._column = {token: n for n, token in enumerate(self.usual)}
+        self._usual_index = torch.tensor(self.usual, device=setup.device)
         whole = -(-setup.vocab_size // VOCAB_MULTIPLE) * VOCAB_MULTIPLE
         self._source = LogitsSource(whole, setup.seed, setup.device, likely)
 
@@ -109,12 +112,12 @@ class Model:
         masked tokens only, so it is the same alone and in a batch.
         """
         tokens = list(wanted)
-        lost = rows.index_select(1, self._emitted_index).isneginf().tolist()
+        lost = rows.index_select(1, self._usual_index).isneginf().tolist()
         for n, (token, gone) in enumerate(zip(wanted, lost, strict=True)):
             column = self._column.get(token)
             if not (gone[column] if column is not None else rows[n, token].item() == -math.inf):
                 continue
-            others = [other for other, masked in zip(self._emitted, gone, strict=True) if not masked]
+            others = [other for other, masked in zip(self.usual, gone, strict=True) if not masked]
             others = others or (~rows[n].isneginf()).nonzero().flatten().tolist() or [token]
             tokens[n] = next((other for other in others if other > token), others[0])
         return tokens
@@ -129,5 +132,5 @@ class Model:
             drawn = hashlib.blake2b(repr((self._setup.seed, what, request, len(stream))).encode()).digest()
             # Few distinct ids, so that repetitions and n-grams occur.
             numbers = (int.from_bytes(drawn[i : i + 8], "little") for i in range(0, len(drawn), 8))
-            stream.extend(self._emitted[number % len(self._emitted)] for number in numbers)
+            stream.extend(self.usual[number % len(self.usual)] for number in numbers)
         return stream

@@ -38,8 +38,9 @@ from lpkit_conformance.subject.setup import Setup
 from lpkit_conformance.subject.subject import Subject
 from lpkit_conformance.suite.agenda import Agenda
 from lpkit_conformance.suite.inactive import alike, silence, why_inactive
-from lpkit_conformance.suite.reached import Reached, blocks, further, reaching, serve, unreached
+from lpkit_conformance.suite.reached import Reached, blocks, further, grow_old, reaching, serve, unreached
 from lpkit_conformance.traces.patterns import RECORDED
+from lpkit_conformance.vllm_api.runners import V1
 from lpkit_conformance.vllm_api.tokenizer import words_in
 
 EVERYDAY = 8
@@ -186,10 +187,12 @@ class Session:
             if blocks(self.cls, ran):
                 serve(self.subjects(host)[0])
         if added := further([self.subjects(host) for host in self.hosts], ran):
-            case, lines = added
-            self.notes.append(f"case {case.text} was added: it reaches {lines}")
+            case, why = added
+            self.notes.append(f"case {case.text} was added: {why}")
             self._requests = replace(self._requests, cases=(*self._requests.cases, case))
             self._served.clear()
+        if V1 in self.hosts:
+            grow_old(self.subjects(V1)[0], ran)
         self.notes += unreached(self.cls, ran)
 
     def _find(self) -> Requests:

@@ -6,6 +6,7 @@ import ast
 import contextlib
 import itertools
 import math
+import re
 import sys
 import threading
 from collections import defaultdict
@@ -19,11 +20,13 @@ import torch
 from lpkit.runtime.engine.v1_async import PLACEHOLDER
 
 from lpkit_conformance.activity.search import streams
-from lpkit_conformance.activity.stand import RUN_STEPS, Stance, arrivals, stand_at
+from lpkit_conformance.activity.stand import RUN_STEPS, Stance, arrivals, life, stand_at
+from lpkit_conformance.errors import StandinError
 from lpkit_conformance.expectation.speculation import speculating
-from lpkit_conformance.hosts import default_host
+from lpkit_conformance.hosts import PluginError, default_host
 from lpkit_conformance.instruments.author_lines import follower, home_of, is_authors, library_of, syntax_of
 from lpkit_conformance.programs.generate import Arrive, Finish, Op, Step, soak
+from lpkit_conformance.results import Blocked
 from lpkit_conformance.settings.cases import Case
 from lpkit_conformance.subject.calls import calling
 from lpkit_conformance.subject.subject import Subject
@@ -36,6 +39,9 @@ MOST_STREAMS = 24
 
 MOST_COMPARED = 16
 """Token ids of conditions that are generated."""
+
+SPECIAL_IDS = range(3)
+"""Numbers that are rarely a token's, and often a number of something."""
 
 EQUAL = (ast.Eq, ast.NotEq, ast.In, ast.NotIn)
 """Comparisons of which a single number gives another answer."""
@@ -101,8 +107,17 @@ def serve(subject: Subject) -> None:
             list(host.run([Step()]))
 
 
+def grow_old(subject: Subject, ran: Reached) -> None:
+    """Serve the long life that LP504 judges, if a branch that did not run may depend on a size."""
+    if not any(re.search("[<>]", branch) for *_, branch in blocks(subject.plugin.cls, ran)):
+        return
+    alone, ops = life(subject)
+    with contextlib.suppress(Exception), subject.as_imported():
+        list(default_host(alone, 8).run(ops))
+
+
 def further(served: Sequence[Sequence[Subject]], ran: Reached) -> tuple[Case, str] | None:
-    """Return the case that reaches most of the lines that did not run, and these lines in words; None if none does.
+    """Return a case that reaches most of the lines that did not run, or other edits, and what it does; else None.
 
     Args:
         served: the plugin on each host, with each case.
@@ -110,7 +125,7 @@ def further(served: Sequence[Sequence[Subject]], ran: Reached) -> tuple[Case, st
     """
     plugin = served[0][0].plugin
     if all(branch == UNCALLED for *_, branch in blocks(plugin.cls, ran)):
-        return None
+        return _told_apart(served[0][0], ran)
     before, missing = {file: frozenset(lines) for file, lines in ran.items()}, blocks(plugin.cls, ran)
     with plugin.as_imported():
         asked = (case for subject in served[0] for case in streams(subject) if plugin.accepts(case.params()))
@@ -127,20 +142,54 @@ def further(served: Sequence[Sequence[Subject]], ran: Reached) -> tuple[Case, st
         return [block for block in missing if block not in left]
 
     if not reached(*accepted):
-        return None
+        return _told_apart(served[0][0], ran)
     best = max(accepted, key=lambda case: len(reached(case)))
     lines = reached(best)
-    return (best, _in_words(lines).replace(UNCALLED, "")) if lines else None
+    return (best, f"it reaches {_in_words(lines).replace(UNCALLED, '')}") if lines else None
 
 
 def _compared(cls: Any, missing: Sequence[Block], vocab_size: int) -> Iterator[int]:
     """Yield the token ids, constants of the class included, with which conditions around these blocks compare."""
     for node in ast.walk(syntax_of(home_of(cls))):
         if isinstance(node, ast.If) and any(node.lineno < first <= (node.end_lineno or 0) for _, first, *_ in missing):
-            for part in ast.walk(node.test):
-                if isinstance(part, ast.Compare) and isinstance(part.ops[0], EQUAL):
-                    numbers = leaves([_constant(side, cls) for side in (part.left, *part.comparators)])
-                    yield from (item for item in numbers if type(item) is int and 0 <= item < vocab_size)
+            yield from _ids_of(node.test, cls, vocab_size)
+
+
+def _ids_of(node: ast.AST, cls: Any, vocab_size: int) -> Iterator[int]:
+    """Yield the token ids that an expression compares with, or counts."""
+    for part in ast.walk(node):
+        match part:
+            case ast.Compare(left, [first, *_], sides) if isinstance(first, EQUAL):
+                numbers = leaves([_constant(side, cls) for side in (left, *sides)])
+            case ast.Call(ast.Attribute(attr="count" | "index"), [side, *_]):
+                numbers = leaves(_constant(side, cls))
+            case _:
+                continue
+        yield from (item for item in numbers if type(item) is int and 0 <= item < vocab_size)
+
+
+def _told_apart(subject: Subject, ran: Reached) -> tuple[Case, str] | None:
+    """Return a case whose outputs are tokens that expressions of the class compare with, if these get other edits.
+
+    A line with such an expression runs whatever the tokens are. Two requests are the same except for these tokens,
+    which are others in the second; the edits of all further tokens are compared.
+    """
+    home, case, size = home_of(subject.plugin.cls), subject.setup.case, subject.setup.vocab_size
+    lines = [node for node in ast.walk(syntax_of(home)) if isinstance(node, ast.stmt) and node.lineno in ran[home]]
+    parts = (getattr(node, "test", None) if getattr(node, "body", None) else node for node in lines)
+    named = dict.fromkeys(token for part in parts if part for token in _ids_of(part, subject.plugin.cls, size))
+    compared = [token for token in named if token not in {*SPECIAL_IDS, *subject.model.usual}][:MOST_COMPARED]
+    unlike = [token for token in range(size) if token not in {*SPECIAL_IDS, *named, *subject.model.usual}]
+    if not compared or len(unlike) < len(compared):
+        return None
+    told, others = (replace(case, output_token_ids=tuple(ids)) for ids in (compared, unlike[: len(compared)]))
+    both, same = replace(subject, relatives=(case, told, others)), torch.ones(size, dtype=torch.bool)
+    same[[*compared, *unlike[: len(compared)]]] = False
+    with contextlib.suppress(PluginError, Blocked, StandinError), subject.as_imported():
+        runs = [default_host(both, 2).run([Arrive("told", variant), Step(RUN_STEPS)]) for variant in (1, 2)]
+        if any(not torch.equal(here.after[:, same], there.after[:, same]) for here, there in zip(*runs, strict=True)):
+            return told, "its output tokens get other edits than tokens that the class does not compare with"
+    return None
 
 
 def _constant(node: ast.expr, cls: Any) -> Any:

@@ -21,7 +21,9 @@ from zoo.correct.v1 import Bias, ByHand
 from zoo.correct.v1_history import History
 from zoo.lp201.portable import ScalesToALeast
 from zoo.lp201.v1 import UntilItsClosing
+from zoo.lp201.v1_history import BetweenMarks
 from zoo.lp502 import NoSeventhInARow
+from zoo.lp504 import LowersARing
 
 CASE = Case.parse(Bias.CASE)
 
@@ -204,6 +206,33 @@ def test_a_case_that_reaches_further_lines_is_added(cls: Any, given: dict[str, A
     assert session.requests.cases == (case, replace(case, **given))
     (note,) = session.notes
     assert note.startswith(f"case {session.requests.cases[1].text} was added: it reaches line")
+
+
+def test_tokens_that_an_expression_compares_with_are_generated_if_they_get_other_edits() -> None:
+    case = Case.parse(BetweenMarks.CASE)
+    session = Session("x", BetweenMarks, Plan(cases=(case,)))
+    assert session.requests.cases == (case, replace(case, output_token_ids=(301, 302)))
+    (note,) = session.notes
+    assert note.endswith(
+        "was added: its output tokens get other edits than tokens that the class does not compare with"
+    )
+
+
+class ComparesAPlace(Bias):
+    """Compares with a number that is no token's."""
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (where, bias) in self.rows.items():
+            logits[row, where] += bias + (row == 301)
+        return logits
+
+
+def test_a_number_that_is_no_token_adds_no_case() -> None:
+    assert noted(ComparesAPlace) == []
+
+
+def test_a_branch_that_only_a_long_life_reaches_is_not_missing() -> None:
+    assert noted(LowersARing, cases=(Case.parse(History.CASE),)) == []
 
 
 @pytest.mark.parametrize(("folder", "named"), [("beside", True), ("site-packages", False)])

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+
+from collections import deque
+from typing import Any
+
 import torch
 from lpkit.v1 import BatchUpdate
 
@@ -100,6 +104,30 @@ class Tallies(History):
 @defect("LP504", "tallies its outputs in a byte", cause="changes it from call to call")
 class TalliesInAByte(Tallies):
     MOST = 256
+
+
+@sound("lowers the last 512 tokens, in a ring")
+class LowersARing(History):
+    KEPT: int | None = 512
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        weight, ring = self.read(params), deque(outputs, self.KEPT)
+        return None if weight is None else {"weight": weight, "outputs": outputs, "read": len(outputs), "ring": ring}
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, state in self.rows.items():
+            for token in state["outputs"][state["read"] :]:
+                if len(state["ring"]) >= 512:
+                    state["ring"].popleft()
+                state["ring"].append(token)
+            state["read"] = len(state["outputs"])
+            logits[row, [token for token in {*state["ring"]} if token >= 0]] -= state["weight"]
+        return logits
+
+
+@defect("LP504", "lowers the last 512 tokens of a running request, and all of one that comes back", cause="['ring']")
+class LowersAllAtFirst(LowersARing):
+    KEPT = None
 
 
 @defect(

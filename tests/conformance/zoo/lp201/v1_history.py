@@ -436,3 +436,29 @@ class OverForAllAtAToken(OverForAll):
         if outputs and outputs[-1] == 300:
             self.over = True
         return self.over
+
+
+@sound("raises a token between two marks, with no branch that depends on them")
+class BetweenMarks(History):
+    OPENS, CLOSES = 301, 302
+
+    def opened(self, outputs: list[int], inside: bool) -> bool:
+        for token in outputs:
+            inside = token == self.OPENS or (inside and token != self.CLOSES)
+        return inside
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (weight, outputs) in self.rows.items():
+            logits[row, 5] += weight * (1 + self.opened(outputs, False))
+        return logits
+
+
+@defect("LP201", "keeps for all requests if one is between two marks", state="self.inside")
+class BetweenAnyonesMarks(BetweenMarks):
+    inside = False
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (weight, outputs) in self.rows.items():
+            self.inside = self.opened(outputs[-1:], self.inside)
+            logits[row, 5] += weight * (1 + self.inside)
+        return logits
