@@ -315,8 +315,10 @@ def editing_line(
     try:
         host = make_host(subject, max_num_seqs)
         with host.driver.watched(watch):
-            if any(map(ends, host.run(ops))):
-                return notes[-1].line or str(writes.ran or "") if notes else ""
+            if (seen := next(filter(ends, host.run(ops)), None)) and notes:
+                note, same = notes[-1], torch.equal(seen.before[row], seen.after[row])
+                made = "" if note.edited or same else note.made  # the call returns other logits than it got
+                return made or note.line or str(writes.ran or "")
     except PluginError as error:
         return "" if error.location else str(writes.ran or "")
     return ""

@@ -46,6 +46,7 @@ class NoteEdits(Watch):  # type: ignore[no-untyped-call]
         edited: the last line that changed this row in place.
         wrote: the last line that wrote to the logits at all.
         computed: the last line that ran an operation on tensors.
+        made: the last line that made other logits of this shape, or wrote to those that it made last.
         spoilt: the first line whose operation made NaN of numbers.
         spoilt_by: the line's variables: the value that goes with the first NaN, and the number of elements.
         values: the author's variables when the row was changed in place.
@@ -55,7 +56,8 @@ class NoteEdits(Watch):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self._logits, self._row = logits, row
         self._storage = logits.untyped_storage().data_ptr()
-        self.edited = self.wrote = self.computed = self.spoilt = ""
+        self.edited = self.wrote = self.computed = self.made = self.spoilt = ""
+        self._made = 0
         self.spoilt_by: dict[str, tuple[float, int]] = {}
         self.values: dict[str, Any] = {}
         self._latest: dict[str, Any] = {}
@@ -69,10 +71,8 @@ class NoteEdits(Watch):  # type: ignore[no-untyped-call]
         line = author_line()
         self.computed = line or self.computed
         self._latest = variables(next(author_frames(), None)) or self._latest
-        writes = func._schema.is_mutable and any(
-            isinstance(item, torch.Tensor) and item.untyped_storage().data_ptr() == self._storage
-            for item in tree_leaves((args, kwargs or {}))
-        )
+        written = _storages((args, kwargs or {})) if func._schema.is_mutable else ()
+        writes = self._storage in written
         # What lpkit writes back is what the author's last operation computed.
         line = line or self.computed
         before = self._logits[self._row].clone() if writes and self._row < len(self._logits) else None
@@ -80,11 +80,18 @@ class NoteEdits(Watch):  # type: ignore[no-untyped-call]
         result = func(*args, **(kwargs or {}))
         if fine and _has_nan(result):
             self.spoilt, self.spoilt_by = line, dict(_given(tree_leaves((args, kwargs or {})), result))
+        if getattr(result, "shape", None) == self._logits.shape and self._storage not in _storages(result):
+            (self._made,), self.made = _storages(result), line
+        self.made = line if self._made and self._made in written else self.made
         if writes:
             self.wrote = line or self.wrote
             if before is not None and not torch.equal(before, self._logits[self._row]):
                 self.edited, self.values = line or self.edited, self._latest
         return result
+
+
+def _storages(values: Any) -> list[int]:
+    return [item.untyped_storage().data_ptr() for item in tree_leaves(values) if isinstance(item, torch.Tensor)]
 
 
 def variables(frame: FrameType | None) -> dict[str, Any]:

@@ -92,3 +92,10 @@ class GrowsWithOnes(Growing):
             self.amounts = torch.cat([self.amounts, torch.ones(row + 1 - len(self.amounts))])
         if amount is not None:
             self.amounts[row] = amount
+
+
+@defect("LP302", "edits its rows in place, and then clamps all in a copy", line="return edited.clamp(max=12.0)")
+class ClampsEveryRow(Boost):
+    def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
+        edited = super().apply(logits, ctx)
+        return edited.clamp(max=12.0)
