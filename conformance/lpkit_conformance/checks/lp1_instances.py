@@ -69,12 +69,30 @@ class LP101(Check):
                 if subject.setup.host == EXPORT and constructs_on(subject.having(host=subject.setup.interface)):
                     cause, fix = advice.cause("elsewhere", self.code), advice.fix("elsewhere", self.code)
                     raise Failed(replace(finding, cause=cause, fix=fix)) from error
+                if words := self._swapped(subject, error):
+                    cause, fix = (text("swapped", self.code).format(**words) for text in (advice.cause, advice.fix))
+                    raise Failed(replace(finding, cause=cause, fix=fix)) from error
                 raise Failed(replace(finding, fix=finding.fix or self._fix(subject, error))) from error
         return None
 
     @staticmethod
+    def _swapped(subject: Subject, error: calls.PluginError) -> dict[str, str]:
+        """Return the words of the advice if a line takes what this runner passes for what the other does; else {}.
+
+        Only of a class on lpkit's base, which has one constructor for both.
+        """
+        interface = subject.setup.interface
+        kind = "device" if interface == V1 else "LogitsProcRequestState"
+        name = exceptions.read_as(error.__cause__, kind) if hasattr(subject.plugin.cls, "stage") else ""
+        if not name or bool(re.search("req|state", name)) != (interface == V1):
+            return {}
+        return {"name": name, "kind": kind, "host": interface.upper(), "signature": CONSTRUCTORS[interface]}
+
+    @staticmethod
     def _fix(subject: Subject, error: calls.PluginError) -> str:
-        if error.exception == "TypeError" and "argument" in error.summary:
+        if error.exception == "TypeError" and "argument" in error.summary and not error.location:
+            if hasattr(subject.plugin.cls, "stage"):
+                return advice.fix("both", LP101.code)
             signature = CONSTRUCTORS[subject.setup.interface]
             words = {"host": subject.setup.host.upper(), "signature": signature}
             return advice.fix("signature", LP101.code).format(**words)

@@ -109,6 +109,14 @@ def holds_tokenizer(error: BaseException | None) -> bool:
     return any(hasattr(type(value), "convert_tokens_to_ids") or hasattr(type(value), "token_to_id") for value in held)
 
 
+@unless_unreadable("")
+def read_as(error: BaseException | None, kind: str) -> str:
+    """Return the variable that the author's line read whose value has a type of this name; empty without one."""
+    raised = Raised("", "", error)
+    names = [node.id for node in raised.nodes if isinstance(node, ast.Name)]
+    return next(name for name in names if type(raised.frame.f_locals.get(name)).__name__ == kind)
+
+
 def _prompt_first(raised: Raised) -> Reading | None:
     """An author's function whose argument for logits got token ids, or whose third one, with a default, the logits."""
     for frame, _ in raised.frames:

@@ -11,7 +11,7 @@ from lpkit import v2
 
 from zoo.bases import Boost, Dense
 from zoo.correct.v1 import Bias
-from zoo.registry import defect
+from zoo.registry import defect, sound
 
 
 @defect("LP101", "divides by the number of other requests: an engine for one request does not start")
@@ -63,3 +63,31 @@ class ExpectsAWord(Bias):
         super().__init__(*args)
         self.tokenizer = Words()
         assert self.tokenizer.convert_tokens_to_ids("<think>") != self.tokenizer.unk_token_id
+
+
+@sound("makes a table on the device that lpkit names on both runners")
+class KeepsATable(Dense):
+    def __init__(self, vllm_config: Any, device: Any, is_pin_memory: bool = False) -> None:
+        super().__init__(vllm_config, device, is_pin_memory)
+        self.table = torch.zeros(self.max_num_reqs, device=self.where(device))
+
+    def where(self, given: Any) -> torch.device:
+        return self.device
+
+
+@defect(
+    "LP101",
+    "takes V2's second argument for a device",
+    line="return torch.device(given)",
+    cause="`given` is a `LogitsProcRequestState` here: V2",
+    fix="`self.device`",
+)
+class TakesStatesForADevice(KeepsATable):
+    def where(self, given: Any) -> torch.device:
+        return torch.device(given)
+
+
+@defect("LP101", "requires V1's third argument on both runners", fix="def __init__(self, *args)")
+class RequiresThePinning(Dense):
+    def __init__(self, vllm_config: Any, device: Any, is_pin_memory: bool) -> None:
+        super().__init__(vllm_config, device, is_pin_memory)
