@@ -210,11 +210,14 @@ class Session:
         }
         relatives = [kind for kind, words in raising.items() if kind == words]
         left_out = [words for words in raising.values() if words not in relatives]
+        subjects_given = [subject for host in self.hosts for subject in self.given(host)]
+        raising = {kind: raised for subject in subjects_given for kind, raised in raising_kinds(subject).items()}
+        relatives = [kind for kind, (words, _) in raising.items() if kind == words]
+        left_out = [(words, error) for words, error in raising.values() if words not in relatives]
         if relatives:
-            left_out.append(relatives[0] + (f" and {len(relatives) - 1} more" if relatives[1:] else ""))
-        self.notes += [
-            f"requests with {words} are left out, as the plugin raises for them: see LP104" for words in left_out
-        ]
+            more = f" and {len(relatives) - 1} more" if relatives[1:] else ""
+            left_out.append((relatives[0] + more, raising[relatives[0]][1]))
+        self.notes += [f"requests with {words} are left out: {_raises(error)}" for words, error in left_out]
         refused = {kind: words for subject in self.given("") for kind, words in refused_kinds(subject).items()}
         self.notes += [
             f"requests with {words} are left out, as `validate_params` refuses them" for words in refused.values()
@@ -224,10 +227,12 @@ class Session:
         lengths = [of.raised[1] for host in judged if (of := activity(subjects[host][0])).raised]
         if not raising and min(lengths, default=0) > EVERYDAY:
             given = replace(given, longest=min(lengths))
+        lengths = [of.raised for first, *_ in subjects.values() if (of := activity(first)).raised]
+        error, longest = min(lengths, key=lambda raised: raised[1], default=(None, 0))
+        if error and not raising and longest > EVERYDAY:
+            given = replace(given, longest=longest)
             subjects = {host: self._make(host, given) for host in self.hosts}
-            self.notes.append(
-                f"outputs of more than {given.longest} tokens are left out, as the plugin raises for them: see LP104"
-            )
+            self.notes.append(f"outputs of more than {longest} tokens are left out: {_raises(error)}")
         cases = list(given.cases)
         silent: list[Case] = []
         for nth, case in enumerate(given.cases):
@@ -303,6 +308,12 @@ class Session:
     def hint(self) -> str:
         """Explain why nothing happened, or too little, as far as the arguments tell, and what to try."""
         return why_inactive([subject for host in ("", *self.hosts) for subject in self.subjects(host)])
+
+
+def _raises(error: PluginError) -> str:
+    """Return in words that the plugin raises for requests that are left out: the check of that may be blocked."""
+    line = f" ({Path(error.location).name})" if error.location else ""
+    return f"for them, {error.method} {error.summary}{line}"
 
 
 def _result(check: type[Rule], subject: Subject, host: str) -> CheckResult:

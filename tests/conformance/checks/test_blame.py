@@ -152,7 +152,24 @@ def test_a_kind_of_requests_that_raises_is_reported_and_hides_no_other_defect() 
     assert (results["LP104"].status, results["LP206"].status) == ("failed", "failed")
     assert "a request with a seed" in results["LP104"].message
     assert results["LP109"].status == "passed"
-    assert session.notes[0] == "requests with a seed are left out, as the plugin raises for them: see LP104"
+    said = "requests with a seed are left out: for them, update_state raised AssertionError: "
+    assert session.notes[0].startswith(said)
+    assert "(test_blame.py:" in session.notes[0]
+
+
+class NeedsNoSeedAndFewRows(NeedsNoSeed):
+    """Also raises in batches of more than six requests."""
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        assert len(logits) <= 6
+        return super().apply(logits)
+
+
+def test_what_is_left_out_is_told_where_no_check_could_tell_it() -> None:
+    plan = Plan(cases=(Case.parse(AddsLast.CASE),), select=("LP104",))
+    session = Session("x", NeedsNoSeedAndFewRows, plan)
+    assert {result.code: result.status for result in session.results()}["LP104"] == "blocked"
+    assert "raised AssertionError" in session.notes[0]
 
 
 class AnswersWithNumpy(Boost):
