@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from typing import get_type_hints
 
 import pytest
 import typer
@@ -90,6 +91,12 @@ def test_a_quick_run_is_of_few_checks_and_of_those_that_failed_which_come_first(
     first = codes[: max(map(codes.index, failed)) + 1]
     assert all(code in failed or failed & set(dependents(code)) for code in first)
     assert len(quick.cases) == 2, "some quick checks judge each"
+
+
+def test_the_help_of_quick_names_the_checks_that_take_each_case() -> None:
+    option = get_type_hints(check.check, include_extras=True)["quick"].__metadata__[0]
+    each = ", ".join(item.code for item in all_checks() if item.quick == "each")
+    assert f"with the first case, and {each} with each case" in option.help
 
 
 def test_a_quick_run_of_selected_checks_is_of_these_alone() -> None:

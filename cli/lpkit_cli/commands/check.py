@@ -110,7 +110,8 @@ def check(
         bool,
         typer.Option(
             "--quick",
-            help="Run a few checks for the most common mistakes, on one case; those that failed last run first.",
+            help="Run a few checks for the most common mistakes with the first case, and LP201 with each case; those "
+            "that failed last run first.",
         ),
     ] = False,
     together: Annotated[

@@ -51,7 +51,7 @@ class Options:
     Attributes:
         expression: narrows the checks down by their codes and names.
         release: the vLLM release whose rules apply; empty: the newest.
-        quick: run only a few checks on one case, the last failures first.
+        quick: run only a few checks, most of them with the first case only, and the last failures first.
         trace: replay only this trace of ``lpkit watch``.
         engine: ``together``: check every two of the targets, on the reference runtime.
     """
