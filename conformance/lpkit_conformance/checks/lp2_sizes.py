@@ -78,6 +78,10 @@ class LP208(LadderCheck):
             Step(),
             max_num_seqs=520,
         )
+        # A table that grows with those who use the plugin meets a number far beyond its size.
+        strangers = [Arrive(f"s{i}", None) for i in range(70)]
+        users = [Arrive(f"r{i}", i) for i in range(2)]
+        yield program("70 without the plugin, then two with it", strangers, Step(), users, Step(2), max_num_seqs=72)
 
 
 class LP214(LadderCheck):

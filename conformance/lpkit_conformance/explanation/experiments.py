@@ -63,8 +63,8 @@ def _differs(case: Reproduction, *hosts: MakeHost) -> bool:
     alone = [op for op in case.ops if isinstance(op, Step | Idle) or getattr(op, "request", "") == case.request]
     for ops in (case.ops, alone):
         rows: list[torch.Tensor] = []
-        with contextlib.suppress(PluginError), case.subject.as_imported():
-            for make_host in (case.make_host, *hosts):
+        for make_host in (case.make_host, *hosts):
+            with contextlib.suppress(PluginError), case.subject.as_imported():
                 host = make_host(case.subject, case.program.max_num_seqs)
                 seen = [seen for seen in host.run(ops) if seen.shows(case.mismatch.step, case.request)]
                 rows += [item.after[[row.request == case.request for row in item.rows]] for item in seen[:1]]

@@ -451,15 +451,17 @@ def _of_statements(owner: ast.AST, field: str, loop: bool, lines: dict[int, None
 
 def _insertions(tree: ast.Module, lines: dict[int, None], name: str) -> Iterator[Edit]:
     """Yield the statements that the bookkeeping of ``self.name`` may lack where the batch changes."""
-    loops: list[tuple[str, ast.AST, str, int]] = []
+    loops: list[tuple[str, str, ast.AST, str, int]] = []
     for owner, field, _ in _bodies(tree, loop=False):
         for at, part in enumerate(getattr(owner, field)):
             of = isinstance(part, ast.For) and re.search(rf"(\w+)\.({'|'.join(UPDATES)})\b", ast.unparse(part.iter))
             if of and part.lineno in lines:
-                loops.append((of[1], owner, field, at))
+                loops.append((of[1], of[2], owner, field, at))
     for kind, text in INSERTED:
         behind = kind in MOVES
-        for given, owner, field, at in reversed(loops) if behind else loops:
+        for given, of_what, owner, field, at in reversed(loops) if behind else loops:
+            if kind == "added" and of_what == "moved":
+                continue  # it would take out what has just been added
             yield _inserted(kind, text.format(name=name, given=given), owner, field, at, behind)
 
 

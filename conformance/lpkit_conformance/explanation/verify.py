@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import torch
 
 from lpkit_conformance.activity.stand import Stance, stand_at
 from lpkit_conformance.expectation.compare import Mismatch, compare, unequal
@@ -65,11 +67,11 @@ def verify(
         programs = [subject.setup.program]
     programs = [*programs]
     for program in programs:
-        trouble, acted_alone, judged = _run(subject, program, solo, make_host)
-        acted |= acted_alone
-        rows += judged
-        if trouble is not None:
-            raise Failed(explained(subject, program, trouble, make_host, hazard, others=programs))
+        ran = _run(subject, program, solo, make_host)
+        acted |= ran.acts
+        rows += ran.judged
+        if ran.trouble is not None:
+            raise Failed(explained(subject, program, ran.trouble, make_host, hazard, others=programs))
     if not acted:
         raise NeverActive
     return f"{rows} rows"
@@ -120,6 +122,22 @@ def survive(subject: Subject, program: Program) -> None:
         raise Failed(replace(finding, fix=finding.fix or _fix(subject, small, finding, error, None)))
 
 
+class _Ran(NamedTuple):
+    """A program that was played.
+
+    Attributes:
+        trouble: the first one; None if all rows are right.
+        acts: True if the plugin acts on one of the requests alone.
+        edits: True if it edited a row in the program.
+        judged: the number of rows that were compared.
+    """
+
+    trouble: Trouble | None
+    acts: bool
+    edits: bool
+    judged: int
+
+
 def _run(
     subject: Subject,
     program: Program,
@@ -127,8 +145,8 @@ def _run(
     make_host: MakeHost,
     only: str = "",
     during: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext,
-) -> tuple[Trouble | None, bool, int]:
-    """Return the first trouble, True if the plugin acts on one of the requests alone, and the rows compared.
+) -> _Ran:
+    """Play a program and compare its rows with their requests' solo runs, up to the first trouble.
 
     ``only``: the request whose rows are compared, and no others. ``during``: holds while the program is played.
     """
@@ -139,21 +157,22 @@ def _run(
             seen.extend(host.run(program.ops))
         acted = solo.prepare(host.pool.requests)
     except PluginError as error:
-        return error, False, 0
-    judged = 0
+        return _Ran(error, False, False, 0)
+    judged, edits = 0, False
     for observation in seen:
         judged += sum(not row.discarded for row in observation.rows)
+        edits |= not torch.equal(observation.before, observation.after)
         mismatch = compare(observation, solo, only)
         if mismatch is not None:
-            return mismatch, acted, judged
-    return None, acted, judged
+            return _Ran(mismatch, acted, edits, judged)
+    return _Ran(None, acted, edits, judged)
 
 
 def _outcome(
     subject: Subject, program: Program, make_host: MakeHost, ops: Sequence[Op], solo: SoloRuns | None = None
 ) -> Trouble | None:
     """Return the first trouble when only these operations of the program are done."""
-    return _run(subject, replace(program, ops=tuple(ops)), solo or solo_runs(subject), make_host)[0]
+    return _run(subject, replace(program, ops=tuple(ops)), solo or solo_runs(subject), make_host).trouble
 
 
 def _alike(first: Trouble, second: Trouble | None) -> bool:
@@ -279,14 +298,17 @@ def _repaired(
 
     def right(edited: Edited) -> bool:
         with contextlib.suppress(Exception):  # whatever edited code raises
+            edits = False
             for number, program in enumerate(programs):
-                if _run(subject, program, solo, make_host, during=edited)[0] is not None:
+                ran = _run(subject, program, solo, make_host, during=edited)
+                if ran.trouble is not None:
                     return False
+                edits |= ran.edits
                 if joins is not None and not number:
                     with subject.as_imported(), edited():
                         if not joins():
                             return False
-            return True
+            return edits  # else code that does nothing passes, too
         return False
 
     missing = _missing(programs[0], subject.setup.interface, finding.where.get("request", ""))
@@ -325,7 +347,7 @@ def _is_stranger(op: Op, finding: Finding) -> bool:
 
 
 def _passes(case: Reproduction) -> bool:
-    return _run(case.subject, case.program, solo_runs(case.subject), case.make_host, case.judged)[0] is None
+    return _run(case.subject, case.program, solo_runs(case.subject), case.make_host, case.judged).trouble is None
 
 
 def _fix(subject: Subject, small: Program, finding: Finding, trouble: Trouble, hazard: Hazard | None) -> str:

@@ -9,7 +9,7 @@ import torch
 from lpkit import v2
 
 from zoo.bases import Boost, Dense
-from zoo.correct.v1 import Bias
+from zoo.correct.v1 import Bias, ByHand
 from zoo.registry import defect
 
 
@@ -52,3 +52,17 @@ class SixteenRows(Bias):
             held[row, where] = bias
         logits[:, :512] += held
         return logits
+
+
+@defect("LP208", "a table that doubles once, however far beyond it the first row lies", line="self.held[row] =")
+class DoublesOnce(ByHand):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.held = torch.zeros(4)
+
+    def place(self, row: int, state: Any) -> None:
+        super().place(row, state)
+        if state is not None:
+            if row >= len(self.held):
+                self.held = torch.cat([self.held, torch.zeros_like(self.held)])
+            self.held[row] = state[1]
