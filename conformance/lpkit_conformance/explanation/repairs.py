@@ -207,6 +207,8 @@ def find_repair(
                 continue  # the state at fault itself: the question would only leave it as it is
             if edit.kind in OF_STATEMENTS and (raises or line != blamed):
                 continue
+            if edit.kind == "named" and raises:
+                continue
             if line != blamed and (proven or (edit.kind == "shifted" and not finding.vague)):
                 continue
             if mends(file, edit):

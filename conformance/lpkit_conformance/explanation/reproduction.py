@@ -199,7 +199,8 @@ class Reproduction:
     @property
     def by_slot(self) -> bool:
         """True if a value of another slot may be taken for that of the row, which keeps its slot."""
-        return self.style == "raw" and self.interface == V2 and self.mixes and not self.hazards & CHANGES
+        number = self.culprit is not None and self.culprit.common and not self.culprit.table
+        return self.style == "raw" and self.interface == V2 and self.mixes and not (number or self.hazards & CHANGES)
 
     def judging(self, request: str, *programs: Sequence[Op]) -> list[Reproduction]:
         """Return the same of a single request, with each of these programs; none if one of them is empty."""

@@ -12,7 +12,7 @@ import torch
 from lpkit import v2
 
 from zoo.arguments import token
-from zoo.bases import Simple
+from zoo.bases import Boost, Simple
 from zoo.correct.portable import PortableBias
 from zoo.correct.v1 import V1Base
 from zoo.correct.v2 import V2Base
@@ -86,3 +86,9 @@ class DrawsPerCall(PortableBias):
         draw = torch.rand(1)
         if draw < 0.5:
             super().edit(logits, rows)
+
+
+@defect("LP602", "leaves out one step of ten, by a draw")
+class DrawsRarely(Boost):
+    def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
+        return super().apply(logits, ctx) if random.random() < 0.9 else logits
