@@ -26,6 +26,9 @@ MOST_AHEAD = 4096
 TEMPLATE_LEN = 64
 """Most tokens that all prompts share at their beginning, as with a chat template; half of a shorter prompt."""
 
+RARE = 8
+"""Of so many tokens of a request's own prompt, one may be any: long prompts differ as sets, too."""
+
 LEVELS = ((1.0, 0.0), (1.25, 5.0), (0.75, -4.0), (1.0, 11.0))
 """Scale and offset of a request's raw logits: models give prompts different values, so thresholds differ by row."""
 
@@ -63,11 +66,11 @@ class Model:
         of_case = self._case(variant).prompt_token_ids if variant is not None else ()
         count = max(length - len(of_case), 0 if of_case else 1)
         template = min(count // 2, TEMPLATE_LEN)
-        return [
-            *self._tokens("prompt", "", template)[:template],
-            *self._tokens("prompt", request, count - template)[: count - template],
-            *of_case,
-        ]
+        own = self._tokens("prompt", request, count - template)[: count - template]
+        for n in range(RARE - 1, len(own), RARE):
+            drawn = crc32(f"{self._setup.seed} {request} {n}".encode())
+            own[n] = 3 + drawn % (self._setup.vocab_size - 6)  # no id with a meaning of its own, as 0 and stop tokens
+        return [*self._tokens("prompt", "", template)[:template], *own, *of_case]
 
     def rows(self, keys: list[tuple[str, int]]) -> torch.Tensor:
         """Return fresh raw logits ``[len(keys), vocab]`` for (request, position) pairs."""

@@ -83,6 +83,31 @@ class ByTemplate(Bias):
         return self.known.setdefault(tuple(prompt[:48]), state)
 
 
+@sound("lowers the tokens of the prompt, and finds them by all of it")
+class LowersThePrompt(History):
+    HEAD: int | None = None
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.sets: dict[tuple[int, ...], list[int]] = {}
+
+    def enter(self, params: Any, prompt: list[int] | None, outputs: list[int]) -> Any:
+        weight, head = self.read(params), tuple((prompt or ())[: self.HEAD])
+        if len(self.sets) >= 64:
+            self.sets.clear()
+        return None if weight is None else (weight, self.sets.setdefault(head, sorted({*(prompt or ())})))
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (weight, tokens) in self.rows.items():
+            logits[row, [token for token in tokens if token < logits.shape[1]]] -= weight
+        return logits
+
+
+@defect("LP214", "lowers the tokens of the prompt, and finds them by its first 32", state="self.sets", cause="the key")
+class LowersByTheHead(LowersThePrompt):
+    HEAD = 32
+
+
 @defect("LP214", "what fills up the shorter histories counts as token 0", line="clamp(min=0)", advice="clamped")
 class PaddingIsTokenZero(Dense):
     history = "tokens"
