@@ -374,7 +374,11 @@ class LP310(ContractCheck):
         elsewhere = edited.scatter(1, unlikely, False)
         other = again(masked.clone())
         before, after = (result - logits).nan_to_num(0.0), (other - masked).nan_to_num(0.0)
-        unlike = elsewhere & ((after - before).abs() > ALIKE * before.abs() + LEAST_EDIT)
+        difference = (after - before).abs()
+        unlike = elsewhere & (difference > ALIKE * before.abs() + LEAST_EDIT)
+        # A mean of the other tokens moves by as much as one of them counts, however small the edit that it makes.
+        spread = logits.amax(1, keepdim=True) - logits.amin(1, keepdim=True)
+        unlike &= (after == 0) | (difference > spread / logits.shape[1])
         changed = unlike.sum(1, keepdim=True) > MOST_OTHERS * elsewhere.sum(1, keepdim=True)
         if bool(changed.any()):
             row = compare.first_row(changed)

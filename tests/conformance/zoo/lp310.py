@@ -78,6 +78,17 @@ class Centres(Dense):
         return torch.where(free, logits + share * (mean - logits), logits)
 
 
+@sound("sets a token to an amount above this mean, which may be nearly what it has")
+class SetsAboveTheMean(Dense):
+    CASE = {"extra_args": {"dense_amount": 2.0}}
+
+    def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
+        free = logits > -INF
+        mean = logits.masked_fill(~free, 0.0).sum(1) / free.sum(1)
+        logits[:, 12] = torch.where(free[:, 12], mean + self.amount[rows], -INF)
+        return logits
+
+
 @sound("makes log-probabilities of the logits of its rows")
 class Normalises(Dense):
     def process(self, logits: torch.Tensor, rows: lpkit.Rows) -> torch.Tensor:
