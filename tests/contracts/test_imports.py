@@ -20,6 +20,7 @@ LISTED = (
     "lpkit",
     "lpkit.dynamo",
     "lpkit.export",
+    "lpkit.front_end",
     "lpkit.kernels",
     "lpkit.loading",
     "lpkit.rng",

@@ -36,11 +36,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
 
 @pytest.fixture(scope="module")
 def servers(made: Made, runners: tuple[str, ...]) -> Iterator[dict[str, Server]]:
-    """One on each runner that loads processors, started side by side."""
+    """One on each runner that loads processors, started side by side; V2's knows the vocabulary."""
     with ExitStack() as stack:
         started = {}
         for runner in runners:
-            started[runner] = Server(runner, made)
+            told = ["--middleware", "lpkit.front_end.KnowsVocabulary"] if runner == "v2" else []
+            started[runner] = Server(runner, made, told)
             stack.callback(started[runner].close)
         for server in started.values():
             server.wait()
@@ -189,14 +190,21 @@ def test_invalid_arguments_are_answered_with_400_and_the_name_and_serving_goes_o
     assert reply["choices"][0]["token_ids"] == must_say(plain[PROMPTS[0]], ARGUMENTS[0], 16)
 
 
-def test_a_token_that_the_model_lacks_leaves_the_reply_alone_and_is_logged(
+def test_a_token_that_the_model_lacks_is_refused_by_a_server_that_was_told_and_else_logged(
     server: Server, plain: dict[str, Tokens]
 ) -> None:
-    """vLLM validates arguments without saying for which model, so this is found too late for a 400."""
+    """vLLM validates arguments without saying for which model: without the middleware, it is too late for a 400."""
     status, reply = server.curl(body(PROMPTS[0], {"wrap_up_token": VOCAB, "wrap_up_step": SURE}, 16))
-    assert status == 200
-    assert reply["choices"][0]["token_ids"] == plain[PROMPTS[0]][:16]
-    assert f"wrap_up_token: token id {VOCAB} is outside the vocabulary of {VOCAB}" in server.log
+    said = f"wrap_up_token: token id {VOCAB} is outside the vocabulary of {VOCAB}"
+    if server.runner == "v2":
+        assert status == 400
+        assert said in reply["error"]["message"]
+    else:
+        assert status == 200
+        assert reply["choices"][0]["token_ids"] == plain[PROMPTS[0]][:16]
+        assert said in server.log
+    status, reply = server.curl(body(*TOGETHER[0], 16))
+    assert reply["choices"][0]["token_ids"] == must_say(plain[PROMPTS[0]], ARGUMENTS[0], 16)
 
 
 # Documents of rules

@@ -14,8 +14,8 @@ from lpkit.bridging.bridged import edited_divided
 from lpkit.bridging.row_updates import RowUpdates
 from lpkit.history.on_host import V1Row
 from lpkit.interfaces.config import Config, make_config
-from lpkit.portable.admission import check_ids
 from lpkit.portable.arguments import extra_args_of
+from lpkit.portable.token_ids import check_ids
 from lpkit.sampling_params import GREEDY_EPSILON, SamplingParams
 
 _FEWEST_ROWS = 8

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ import torch
 
 from lpkit.columns.column import Declaration, column
 from lpkit.columns.memory import Arena
+from lpkit.portable.token_ids import check_ids
 from lpkit.portable.words import Resolver, WordField, word_fields
 from lpkit.sampling_params import GREEDY_EPSILON
 
@@ -182,24 +183,3 @@ def _declared(params: type[Params]) -> tuple[frozenset[str] | None, dict[str, st
     required = any(field.is_required() for field in params.model_fields.values())
     token_ids = {key: name for key, name in keys.items() if name in ids}
     return frozenset(keys) if required else None, token_ids, word_fields(params, keys)
-
-
-def check_ids(key: str, value: Any, vocab_size: int) -> None:
-    """Compare token ids with the model's vocabulary.
-
-    Args:
-        key: name of the parameter, for the message.
-        value: a token id, or a collection of them.
-        vocab_size: of the model.
-
-    Raises:
-        ValueError: a token id is outside the vocabulary.
-    """
-    if isinstance(value, int):
-        if value >= vocab_size:
-            raise ValueError(f"{key}: token id {value} is outside the vocabulary of {vocab_size}")
-    elif isinstance(value, Mapping):
-        check_ids(key, (*value.keys(), *value.values()), vocab_size)
-    elif isinstance(value, Iterable) and not isinstance(value, str):
-        for item in value:
-            check_ids(key, item, vocab_size)

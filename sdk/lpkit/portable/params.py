@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import from_json, to_json
 
 from lpkit._nearest import suggest
-from lpkit.portable.token_ids import INT64_MAX, INT64_MIN, is_token_id
+from lpkit.portable.token_ids import INT64_MAX, INT64_MIN, check_ids, is_token_id, known_vocabulary
 from lpkit.portable.words import check_word_fields, unwrapped
 
 Self = TypeVar("Self", bound="Params")
@@ -131,13 +131,14 @@ class Params(BaseModel):
             raise ValueError(
                 f"{', '.join(given)}: {len(text)} bytes of JSON, more than the {_MOST_BYTES} that are read"
             )
-        params = cls._validated(plain, facts.inputs)
+        params = cls._validated(plain, facts)
         if len(text) <= _LONGEST:
             facts.remember(text, params)
         return params
 
     @classmethod
-    def _validated(cls: type[Self], given: Mapping[str, Any], inputs: Mapping[str, _Input]) -> Self:
+    def _validated(cls: type[Self], given: Mapping[str, Any], facts: _ParsingFacts) -> Self:
+        inputs = facts.inputs
         values = {inputs[key].name: _checked(key, value, inputs[key].bools) for key, value in given.items()}
         try:
             # Strict mode reads JSON as the REST layer sends it: a list may fill a tuple, True is not an int.
@@ -147,6 +148,9 @@ class Params(BaseModel):
                 raise ValueError(cls._first_mistakes(values, error.error_count())) from None
             raise ValueError(_explain(error, cls)) from None
         params.check_together()
+        for size in known_vocabulary:
+            for key in facts.token_ids.keys() & given.keys():
+                check_ids(key, getattr(params, facts.token_ids[key]), size)
         return params
 
     @classmethod
@@ -217,6 +221,7 @@ class _ParsingFacts:
 
     inputs: dict[str, _Input]  # by key
     required: frozenset[str]
+    token_ids: dict[str, str]  # fields of token ids by key
     memo: dict[bytes | tuple[Any, ...], Any]  # earlier results, by JSON or by number
 
     def remember(self, given: bytes | tuple[Any, ...], params: Params) -> None:
@@ -241,7 +246,8 @@ def _facts_of(cls: type[Params]) -> _ParsingFacts:
         for key, name in keys.items()
     }
     required = frozenset(key for key, name in keys.items() if fields[name].is_required())
-    return _ParsingFacts(inputs, required, {})
+    ids = cls.token_id_fields()
+    return _ParsingFacts(inputs, required, {key: name for key, name in keys.items() if name in ids}, {})
 
 
 def _most(annotation: Any, metadata: Sequence[Any]) -> Iterator[int]:
