@@ -295,6 +295,13 @@ def longest_named(subject: Subject, key: str) -> tuple[Served, int]:
     return served, most
 
 
+def served_first(subject: Subject, served: Served) -> Served:
+    """Serve an odd request once more, among the first requests of an instance."""
+    again = Served(served.argument, served.params)
+    _Table(subject).serve([again])
+    return again
+
+
 @fact
 def _answers(subject: Subject) -> tuple[tuple[str, SamplingParams, BaseException | None], ...]:
     """Ask about every odd request in a process without an instance, such as a front end."""

@@ -35,6 +35,8 @@ def test_what_follows_from_a_failed_check_is_not_a_finding_of_its_own(name: str,
 def test_lpkit_makes_no_tensors_in_a_default_dtype_that_the_plugin_changes(name: str, other: str) -> None:
     defect = next(item for item in zoo.DEFECTS if item.name == name)
     assert zoo.outcome(zoo.run_all(defect, select=(other,)), other) == {"passed"}
+
+
 def test_a_rare_draw_is_not_taken_for_a_clock() -> None:
     results = zoo.run_all(zoo.specimen("v2-DrawsRarely"), select=("LP602", "LP605"))
     assert {result.code for result in results if result.status == "failed"} == {"LP602"}

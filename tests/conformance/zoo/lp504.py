@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
-
-
 from collections import deque
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from lpkit.v1 import BatchUpdate
