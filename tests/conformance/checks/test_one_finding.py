@@ -82,3 +82,8 @@ def test_what_everyday_requests_meet_comes_before_odd_arguments() -> None:
     odd, usual = Finding("odd", {"argument": "x=5e-324"}), Finding("usual", {"row": "0"}, vague=True)
     checks = [CheckResult(each.summary, "", "", "failed", finding=each) for each in (odd, usual)]
     assert [group.check.code for group in TargetResult("", (), tuple(checks)).together("failed")] == ["usual", "odd"]
+
+
+def test_a_slot_that_was_not_cleared_is_no_edit_of_a_declined_request() -> None:
+    results = zoo.run_all(next(item for item in zoo.DEFECTS if item.name == "KeepsTheSlot"), select=("LP202", "LP302"))
+    assert {result.code for result in results if result.status == "failed"} == {"LP202"}

@@ -60,7 +60,7 @@ class OffByZero(ByHand):
         return logits if self.off else super().apply(logits)
 
 
-class FlatTable(V2Base):
+class OneTable(V2Base):
     """The ids of all slots in one table, with so many for each."""
 
     CASE = {"extra_args": {"flat": [5, 9]}}
@@ -94,8 +94,8 @@ class FlatTable(V2Base):
 
 
 @defect("LP112", "a list of 9 to 12 ids runs into the next slot's part of the table")
-class FlatTableOfEight(FlatTable):
+class OneTableOfEight(OneTable):
     WIDTH = 8
 
 
-sound("one table for the ids of all slots")(FlatTable)
+sound("one table for the ids of all slots")(OneTable)
