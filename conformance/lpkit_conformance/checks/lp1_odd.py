@@ -65,10 +65,11 @@ class LP111(Check):
                     summary = f"{served.argument} is accepted by validate_params; the request's row then {problem[0]}"
                     where = {"argument": served.argument, "token id": str(problem[1])}
                     values = f"{float(before[problem[1]]):g}", f"{float(after[problem[1]]):g}"
-                    cause = advice.cause(problem[0], self.code)
                     expected = f"a valid row (the token had {values[0]})"
-                    of_value = problem[0] in INVALID[:2] and findings.bounded(subject)
-                    fix = of_value or advice.fix(problem[0], self.code)
+                    free = before > -math.inf
+                    key = problem[0] if problem[0] != INVALID[0] or after[free].isnan().any() else "masked"
+                    of_value = key in INVALID[:2] and findings.bounded(subject)
+                    cause, fix = advice.cause(key, self.code), of_value or advice.fix(key, self.code)
                     raise Failed(summary, where, expected, values[1], cause=cause, fix=fix)
         if not judged:
             raise Skipped("validate_params accepted none of the odd values")

@@ -42,6 +42,20 @@ class AnyFiniteFloat(AnyFloat):
         return bias
 
 
+@defect("LP111", "multiplies by any number from 0 on: 0 times -inf is NaN", advice="masked", line="logits[row] *=")
+class MultipliesByZero(V1Base):
+    CASE = {"extra_args": {"share": 0.5}}
+
+    @classmethod
+    def read(cls, params: Any) -> Any:
+        return number(params, "share", 0.0, 4.0)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, share in self.rows.items():
+            logits[row] *= share
+        return logits
+
+
 @defect("LP111", "a list of allowed tokens without any of the vocabulary allows none")
 class AllowsNone(Kept):
     @classmethod
