@@ -27,6 +27,7 @@ from lpkit_conformance.checks.lazily import (
     waits,
 )
 from lpkit_conformance.checks.lp3_devices import on_meta
+from lpkit_conformance.explanation import advice
 from lpkit_conformance.programs.generate import Arrive, Op, Step
 from lpkit_conformance.results import Failed, Skipped
 
@@ -159,10 +160,11 @@ class LP704(CostCheck):
     """A step writes nothing to the log or to a file.
 
     After its requests were added, a batch that only generates causes no log record, no printed line and no write to a
-    file.
+    file. Log records and printed lines are advice, as the operator can turn them off. A file that is opened for writing
+    in each step fails.
 
     Why: a server runs thousands of steps a second; its log fills up with counts that the engine already has, or with
-    users' tokens.
+    users' tokens. Each step of all requests waits for the file, and a full disk raises in the engine.
 
     Fix: log once, when a request or a configuration is unusual; at debug level otherwise.
     """
@@ -174,9 +176,19 @@ class LP704(CostCheck):
         with written() as said:
             for _ in host.run([Step(QUIET_STEPS)]):
                 pass
-        if len(said) >= QUIET_STEPS:
-            summary, where, (first, line) = "the plugin writes in every step", {"steps": str(QUIET_STEPS)}, said[0]
-            raise Failed(summary, where, "nothing", f"{len(said)} records, the first by {first}", location=line)
+        files = [record for record in said if record[0].startswith("open(")]
+        for records, summary, key in ((files, "opens a file for writing", "file"), (said, "writes", "")):
+            if len(records) >= QUIET_STEPS:
+                first, line = records[0]
+                raise Failed(
+                    f"the plugin {summary} in every step",
+                    {"steps": str(QUIET_STEPS)},
+                    "nothing",
+                    f"{len(records)} records, the first by {first}",
+                    fix=advice.fix(key, self.code) if key else "",
+                    location=line,
+                    advice=False if key else None,
+                )
         return None
 
 

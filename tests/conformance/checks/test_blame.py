@@ -181,6 +181,12 @@ def test_an_answer_of_numpy_is_an_answer() -> None:
     assert compute_check("LP301", AnswersWithNumpy, case=Boost.CASE).status == "passed"
 
 
+@pytest.mark.parametrize(("name", "status"), [("PrintsItsRows", "advice"), ("KeepsAJournal", "failed")])
+def test_an_operator_can_turn_lines_off_and_files_not(name: str, status: str) -> None:
+    defect = zoo.specimen(f"v1-{name}")
+    assert zoo.outcome(run_check(defect, "LP704"), "LP704") == {status}
+
+
 @pytest.mark.parametrize(("name", "status"), [("GreenListOfPlaceholders", "advice"), ("InstalledGreenList", "failed")])
 def test_edits_for_placeholders_fail_only_a_plugin_that_vllm_loads_by_itself(name: str, status: str) -> None:
     results = run_check(zoo.specimen(f"v1-{name}"), "LP508")

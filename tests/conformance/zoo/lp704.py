@@ -11,11 +11,18 @@ from zoo.correct.v1 import Bias
 from zoo.registry import defect, sound
 
 
-@defect("LP704", "appends to a file at each step")
+@defect("LP704", "appends to a file at each step", line='.open("a"', advice="file")
 class KeepsAJournal(Bias):
     def apply(self, logits: torch.Tensor) -> torch.Tensor:
         with Path(os.devnull).open("a", encoding="utf-8") as journal:
             journal.write(f"{len(self.rows)} rows")
+        return super().apply(logits)
+
+
+@defect("LP704", "prints a line at each step", fix="log once")
+class PrintsItsRows(Bias):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        print(len(self.rows), "rows")
         return super().apply(logits)
 
 
