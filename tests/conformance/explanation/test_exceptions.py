@@ -112,6 +112,10 @@ def from_environment(scale: float) -> float:
     return scale / weight  # type: ignore[operator]
 
 
+def passed_on(is_pin_memory: bool) -> Any:
+    return {"pinned": is_pin_memory}, float(os.environ["LPKIT_TEST_UNSET"])
+
+
 def beside_environment(table: dict[str, float]) -> tuple[float, str]:
     name = os.getenv("LPKIT_TEST_UNSET", "")
     scale = table["scale"]
@@ -147,6 +151,7 @@ def latest(recent: deque[int], add: Any = 0) -> int:
         (lambda: latest(deque([8])), "`recent` has 1 entry, and the index is 1"),
         (lambda: latest(deque([8]), "x"), "`recent` is deque([8]) and `add` is 'x'"),
         (lambda: from_environment(2.0), "`weight` is None; the line needs an environment variable"),
+        (lambda: passed_on(False), "the line needs an environment variable"),
         (lambda: beside_environment({}), "`table` has no entry 'scale'; the line looks up"),
         (lambda: shared(7, [5], 0), "`len(counts[1:])` is 0; the line divides"),
         (lambda: shared_by_call(7, 0), "`other` is 0; the line divides"),

@@ -48,6 +48,19 @@ class NeedsItsVariable(Bias):
         self.scale = float(name)
 
 
+@defect(
+    "LP101",
+    "needs an entry that the server's additional configuration must have",
+    line='additional_config["zoo_scale"]',
+    cause="`self.vllm_config.additional_config` has no entry 'zoo_scale'",
+    fix="additional_config.get(name, default)",
+)
+class NeedsAnEntry(Bias):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.scale = self.vllm_config.additional_config["zoo_scale"]
+
+
 class Words:
     """Behaves like a tokenizer of transformers that lacks a word."""
 
