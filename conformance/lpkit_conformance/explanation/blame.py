@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import re
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ from lpkit_conformance.explanation.reproduction import Reproduction, played
 from lpkit_conformance.explanation.row_values import Apart
 from lpkit_conformance.explanation.scenes import Culprit, Scene
 from lpkit_conformance.explanation.writes import is_test, key_at
+from lpkit_conformance.instruments.author_lines import syntax_of
 from lpkit_conformance.instruments.trails import set_by
 from lpkit_conformance.programs.generate import Arrive
 from lpkit_conformance.results import Finding
@@ -80,6 +82,7 @@ def blamed(case: Reproduction, passes: Callable[[Reproduction], bool]) -> tuple[
     finding = replace(finding, location=line or case.line, cause=cause, fix=fix, state=state, vague=vague)
     what = [experiment.field] if experiment and experiment.field else case.unequal
     finding = _neutral(case, finding) if cause == advice.cause("stray") else _worded(finding, case, what)
+    finding = replace(finding, location=_inner_line(finding.location, finding.state))
     is_proven = bool(experiment and (proof.line if experiment.rules else proven))
     return with_history(finding, *case.at, proven=is_proven), is_proven
 
@@ -143,7 +146,8 @@ def _of_state(case: Reproduction, culprit: Culprit, proof: _Proof) -> _Named:
         return _Named(line, culprit.name, tuple(causes), "scratch")
     first = culprit.how == "carried" or (single and experiment and experiment.cause == "first")
     stays = case.style == "raw" and "replace" in case.hazards and not culprit.keyed
-    key = ("replace" if stays else "cache") if first else "common" if single else ""
+    cache = "cache" if culprit.keyed or not culprit.opaque or "[" in culprit.name else "one object"
+    key = ("replace" if stays else cache) if first else "common" if single else ""
     if culprit.of_class:
         key = "of-class"
         causes.append(advice.cause(key))
@@ -161,6 +165,17 @@ def _key_line(case: Reproduction, line: str) -> str:
     """Return the line that makes the key: of a method of the author's, if the line calls one; else the line itself."""
     call = re.search(r"= (?:self|cls)\.(\w+)\(", advice.text_at(line)) if case.keyed else None
     return (returning_line(case.subject.plugin.cls, call[1]) if call else "") or line
+
+
+def _inner_line(place: str, state: str) -> str:
+    """Return the line of a longer statement at ``file:line`` that gives the state its value, by a keyword; else the
+    place itself."""
+    file, _, number = place.rpartition(":")
+    for node in ast.walk(syntax_of(file)):
+        if isinstance(node, ast.Assign) and str(node.lineno) == number:
+            keywords = [part for part in ast.walk(node) if isinstance(part, ast.keyword)]
+            return next((f"{file}:{part.lineno}" for part in keywords if part.arg == state.rpartition(".")[2]), place)
+    return place
 
 
 def _optional(case: Reproduction) -> bool:

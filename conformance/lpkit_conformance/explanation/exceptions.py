@@ -164,8 +164,11 @@ def _overflow(raised: Raised) -> Reading | None:
     dtype = _dtype(raised, stored)
     kind = "beyond int64" if dtype == "int64" or re.search(BEYOND_INT64, raised.text) else "OverflowError"
     kind = "beyond float" if "float" in dtype else kind
+    declares = re.compile(rf"\s*{re.escape(stored)}\b[^=]*=.*\b{dtype}\b") if dtype and "." in stored else None
+    lines = enumerate(linecache.getlines(raised.file), 1)
+    line = next((f"{raised.file}:{n}" for n, text in lines if declares and declares.match(text)), "")
     stored = (f" of `{stored}`" if stored and (dtype or "." in stored) else "") + (f" ({dtype})" if dtype else "")
-    return Reading(kind, "", details={"stored": stored})
+    return Reading(kind, "", line, details={"stored": stored})
 
 
 def _dtype(raised: Raised, stored: str) -> str:

@@ -69,9 +69,21 @@ def with_history(
         cause = "; ".join(filter(None, (finding.cause, reason.cause)))
         line = str(reason.line or finding.location)
         finding = replace(finding, cause=cause, fix=reason.fix or finding.fix, location=line, vague=False)
+    elif caller := _caller(history, finding, cls=subject.plugin.cls):
+        finding = replace(finding, location=caller)
     texts = history.texts()
     shown = len(texts) > 1 or not any(f" line {finding.location.rpartition(':')[2]} " in text for text in texts)
     return replace(finding, written=texts if shown else ())
+
+
+def _caller(history: StateHistory, finding: Finding, cls: type) -> str:
+    """Return ``file:line`` of the plugin's own method that let a helper change the object at fault, where the finding
+    blames the helper; else empty."""
+    helper, *callers = history.changes[-1].lines if history.changes else (None,)
+    if finding.state != history.name or helper is None or finding.location not in helper.of_function:
+        return ""
+    methods = {getattr(value, "__code__", None) for base in cls.__mro__ for value in vars(base).values()}
+    return next((str(line) for line in callers if line.code in methods), "") if helper.code not in methods else ""
 
 
 def history_of(

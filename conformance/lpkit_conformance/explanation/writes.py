@@ -33,6 +33,11 @@ class Line(NamedTuple):
     def text(self) -> str:
         return linecache.getline(self.code.co_filename, self.number)
 
+    @property
+    def of_function(self) -> list[str]:
+        """All lines of its function, as texts."""
+        return [f"{self.code.co_filename}:{number}" for *_, number in self.code.co_lines()]
+
     def __str__(self) -> str:
         return f"{self.code.co_filename}:{self.number}"
 

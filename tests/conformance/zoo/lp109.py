@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import lpkit
+import numpy as np
 import torch
 from lpkit import v2
 from lpkit.v1 import BatchUpdate
 
-from zoo.arguments import tokens
+from zoo.arguments import number, tokens
 from zoo.bases import Boost, Dense, Simple
 from zoo.correct.portable_odd import Chance
 from zoo.correct.v1 import Bias, V1Base
@@ -397,3 +398,29 @@ class FourSlots(Boost):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.values = torch.zeros(4)
+
+
+@defect(
+    "LP109", "limits up to 16,384 in a byte", line="dtype=np.uint8", cause="does not fit in the type of `self.limits`"
+)
+class ByteLimits(V1Base):
+    CASE = {"extra_args": {"limit": 300}}
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.limits = np.zeros(self.max_num_seqs, dtype=np.uint8)
+
+    @classmethod
+    def read(cls, params: Any) -> Any:
+        return number(params, "limit", 1, 16_384)
+
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        super().update_state(batch_update)
+        self.limits[:] = 0
+        for row, limit in self.rows.items():
+            self.limits[row] = int(limit)
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row in self.rows:
+            logits[row, 7] += self.limits[row]
+        return logits

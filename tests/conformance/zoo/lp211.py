@@ -13,7 +13,7 @@ from lpkit.v1 import BatchUpdate, process_dict_updates
 
 from zoo.arguments import number
 from zoo.bases import Boost, ByLength, CountsCalls, Relative, Simple
-from zoo.correct.v1 import Bias, V1Base
+from zoo.correct.v1 import Bias, ByHand, V1Base
 from zoo.correct.v1_history import History
 from zoo.registry import defect, sound
 
@@ -315,3 +315,30 @@ class CountsLate(Relative):
 class StartsLateRequestsAtAdd(CountsLate):
     def late(self, outputs: list[int]) -> int:
         return len(outputs) + 2
+
+
+@dataclass
+class Allowance:
+    """What a request may still write: its output, and where its count begins."""
+
+    bias: float
+    outputs: list[int]
+    since: int
+
+
+@defect("LP211", "counts from the Add", state="self.rows[0].since", line="since=len(outputs)")
+class CountsFromTheAdd(ByHand):
+    def additions(self, update: BatchUpdate) -> None:
+        for row, params, _, outputs in update.added:
+            self.rows.pop(row, None)
+            if state := self.read(params):
+                self.rows[row] = Allowance(
+                    bias=state[1],
+                    outputs=outputs,
+                    since=len(outputs),
+                )
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, entry in self.rows.items():
+            logits[row, 3 + (len(entry.outputs) - entry.since) % 12] += entry.bias
+        return logits

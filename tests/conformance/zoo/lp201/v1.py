@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import torch
@@ -414,3 +415,37 @@ class CyclesByTheirEnds(Cycles):
 
 
 sound("equal lists are kept once")(Cycles)
+
+
+class Shaper:
+    """Raises a token by what the latest request asked for."""
+
+    def __init__(self) -> None:
+        self.where, self.bias = 0, 0.0
+        self.lock = threading.Lock()  # so that no copy can be made
+
+    def setup(self, where: int, bias: float) -> Shaper:
+        self.where = where
+        self.bias = bias + 1.0
+        return self
+
+
+@defect(
+    "LP201", "sets one object up for each request", line="= self.shaper.setup(", fix="a new object for each request"
+)
+class OneShaper(ByHand):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.shaper = Shaper()
+
+    def place(self, row: int, state: Any) -> None:
+        self.rows.pop(row, None)
+        if isinstance(state, tuple):
+            self.rows[row] = self.shaper.setup(*state)
+        elif state is not None:
+            self.rows[row] = state
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, shaper in self.rows.items():
+            logits[row, shaper.where] += shaper.bias
+        return logits

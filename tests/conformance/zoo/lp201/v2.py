@@ -122,3 +122,17 @@ class OneMemory(Boost):
 
     def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
         return logits.add_(self.table[ctx.expanded_idx_mapping.long(), :1])
+
+
+@defect("LP201", "sends what lies below the highest slot", state="self.high", fix="keep a value of `self.high`")
+class BelowTheHighest(Boost):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.high = 0
+
+    def add_request(self, req_idx: int, params: Any) -> bool:
+        self.high = max(self.high, req_idx)
+        return super().add_request(req_idx, params)
+
+    def apply_staged_writes(self) -> None:
+        self.on_device[: self.high] = self.values[: self.high]
