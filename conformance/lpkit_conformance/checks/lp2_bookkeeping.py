@@ -16,7 +16,8 @@ class LP201(LadderCheck):
     """Requests do not influence each other.
 
     A request gets the same logits in any batch as it gets alone: next to requests with other arguments, with arguments
-    that differ in one value or in the order of a list, and with the arguments of the other cases.
+    that differ in one value or in the order of a list, with one of vLLM's fields that differs, and with the arguments
+    of the other cases.
 
     Why: with a reduction over the whole batch, or arguments looked up by the wrong row, one user's request changes
     another user's output. So does a cache whose key leaves an argument out.

@@ -251,8 +251,8 @@ class LP603(Check):
 class LP608(Check):
     """A running request keeps its state, however many others come.
 
-    While a request runs, hundreds of others with different arguments arrive and leave. It gets the same as alone, and
-    so does a request that arrives after them.
+    While a request runs, hundreds of others with different arguments arrive and leave: twice as many as a table in the
+    class's code holds. It gets the same as alone, and so does a request that arrives after them, or comes again.
 
     Why: if a table of bounded size drops or overwrites its oldest entry, a long request gets another request's
     arguments, or none. If a full table answers with an entry that it has, a new request gets another request's.
