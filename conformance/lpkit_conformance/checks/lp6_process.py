@@ -38,8 +38,9 @@ class LP607(Check):
 
     Constructing an instance and serving requests changes no default dtype or device, no mode and no number of threads
     of torch, no environment variable, no handler or level of the root logger, and not the working directory, the
-    garbage collector, the recursion limit or the handler of SIGTERM. When the instance is deleted, its threads end and
-    its files close. An instance takes at most 128 MiB in addition to tables of `max_num_seqs` rows by tokens.
+    garbage collector, the handling of numpy's errors, the recursion limit or the handler of SIGTERM. When the instance
+    is deleted, its threads end and its files close. An instance takes at most 128 MiB in addition to tables of
+    `max_num_seqs` rows by tokens.
 
     Why: the process is the engine's. A default dtype changes every tensor that the model makes next, and another
     handler of the root logger prints every line twice. Threads and files that each instance leaves behind exhaust the

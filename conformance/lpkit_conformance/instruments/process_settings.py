@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import torch
 
 LIBRARIES = ("TORCHINDUCTOR_", "TRITON_")
@@ -57,6 +58,7 @@ SETTINGS: dict[str, tuple[Callable[[], Any], Callable[[Any], object]]] = {
     "disabled levels of logging": (lambda: logging.root.manager.disable, logging.disable),
     "garbage collection": (gc.isenabled, _collect),
     "working directory": (os.getcwd, os.chdir),
+    "handling of numpy's errors": (np.geterr, lambda handling: np.seterr(**handling)),
     "recursion limit": (sys.getrecursionlimit, sys.setrecursionlimit),
     "handler of SIGTERM": (partial(signal.getsignal, signal.SIGTERM), partial(signal.signal, signal.SIGTERM)),
 }

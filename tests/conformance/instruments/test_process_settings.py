@@ -23,6 +23,7 @@ CHANGES: dict[str, Any] = {
     "disabled levels of logging": 10,
     "garbage collection": False,
     "working directory": str(Path(__file__).parent),
+    "handling of numpy's errors": {"divide": "raise"},
     "recursion limit": 5000,
     "handler of SIGTERM": lambda *_: None,
 }

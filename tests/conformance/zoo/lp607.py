@@ -17,7 +17,7 @@ from lpkit.v1 import BatchUpdate
 from zoo.bases import Boost
 from zoo.correct.v1 import Bias
 from zoo.correct.v2 import V2MinP
-from zoo.registry import defect
+from zoo.registry import defect, sound
 
 _opened: list[int] = []
 
@@ -109,3 +109,17 @@ class DoublesTheDefaultOnV2(Boost):
     def apply(self, logits: torch.Tensor, ctx: v2.LogitsContext) -> torch.Tensor:
         torch.set_default_dtype(torch.float64)
         return super().apply(logits, ctx)
+
+
+@defect("LP607", "turns numpy's warnings off for everyone", fix="np.errstate", line="np.seterr(")
+class SilencesNumpy(Bias):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        np.seterr(all="ignore")
+        return super().apply(logits)
+
+
+@sound("turns numpy's warnings off where it computes")
+class SilencesNumpyForItself(Bias):
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        with np.errstate(all="ignore"):
+            return super().apply(logits)
