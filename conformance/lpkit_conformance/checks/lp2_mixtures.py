@@ -110,6 +110,9 @@ class LP220(Check):
                     mismatch = compare.compare(observation, alone)
                     if mismatch is not None:
                         finding = replace(findings.departure(mismatch, where), scenario=scenario)
+                        if mismatch.kind == "stale":  # no experiment has shown what it is left of
+                            key = "user" if host.requests[mismatch.request].variant is not None else "stranger"
+                            finding = replace(finding, cause=advice.cause(key, self.code))
                         if _set_apart_by_drafts(subject, host, seen, mismatch):
                             line = findings.at_fault(subject, "apply")
                             fix = advice.fix("drafts", *findings.readers_of(subject))

@@ -11,6 +11,8 @@ from typing import Any, Final
 
 import torch
 
+from lpkit_conformance.expectation.compare import compare
+from lpkit_conformance.expectation.solo import solo_runs
 from lpkit_conformance.explanation import advice, changes, findings
 from lpkit_conformance.explanation.changes import MakeHost
 from lpkit_conformance.explanation.following import history_of
@@ -70,6 +72,18 @@ def _differs(case: Reproduction, *hosts: MakeHost) -> bool:
                 rows += [item.after[[row.request == case.request for row in item.rows]] for item in seen[:1]]
         if any(not torch.equal(row, rows[0]) for row in rows[1:]):
             return True
+    return False
+
+
+def _resumes_alone(case: Reproduction) -> bool:
+    """Return True if the request is served right without others, though it resumes: it follows its output then."""
+    ops = [op for op in case.ops if isinstance(op, Step | Idle) or getattr(op, "request", "") == case.request]
+    solo = solo_runs(case.subject)
+    with contextlib.suppress(PluginError), case.subject.as_imported():
+        host = case.make_host(case.subject, case.program.max_num_seqs)
+        seen = [*host.run(ops)]
+        solo.prepare(host.pool.requests)
+        return all(compare(observation, solo) is None for observation in seen)
     return False
 
 
@@ -196,7 +210,11 @@ EXPERIMENTS: Final = (
         cause="copied-list",
         alone=True,
         applies=lambda case: (
-            case.style == "raw" and case.interface == V1 and "resume" in case.hazards and not _reads_lists(case)
+            case.style == "raw"
+            and case.interface == V1
+            and "resume" in case.hazards
+            and not _reads_lists(case)
+            and not _resumes_alone(case)
         ),
         change=lambda case: [replace(case, make_host=changes.with_first_lists(case.make_host))],
         blames=lambda case: (case.last_read(early=False), ""),

@@ -207,7 +207,9 @@ class StateHistory:
         return self._added_again() or self._taken_back() or self._of_another(here) or early or self._again()
 
     def _added_again(self) -> Reason | None:
-        """Return the reason if the request comes back and its entry is made again."""
+        """Return the reason if the request comes back and its entry is made again, which others do not write to."""
+        if not self.by_position and len({name for held in self.held.values() for name in held.values()}) > 1:
+            return None
         step = self.entered[-1] if self.entered[1:] else 0
         made = [change for change in self._since if change.step == step and change.value is not None]
         if not made:

@@ -19,7 +19,7 @@ from lpkit.runtime import Request
 from lpkit_conformance.expectation.compare import Mismatch, first_difference
 from lpkit_conformance.explanation import advice
 from lpkit_conformance.explanation.changes import MakeHost
-from lpkit_conformance.explanation.findings import declaration, style_of
+from lpkit_conformance.explanation.findings import declaration, reading_line, style_of
 from lpkit_conformance.explanation.state import (
     ABSENT,
     CALLABLES,
@@ -222,7 +222,10 @@ class Scene:
             return None  # a request that is not served yet: without its entry, its row is as the model left it
         if culprit.name.isidentifier() and other.name.endswith("]"):
             return None  # the function that has the variable
-        return replace(other, holder=culprit.holder if other.value == culprit.value else "")
+        attribute, line = other.name.rpartition(".")[2], other.line
+        if "[" not in attribute and attribute not in advice.text_at(line):  # a line before the one that reads it
+            line = reading_line(self.subject.plugin.cls, attribute)[0] or line
+        return replace(other, line=line, holder=culprit.holder if other.value == culprit.value else "")
 
     def _below(self, path: Path) -> Culprit | None:
         keys: list[str] = []

@@ -14,6 +14,9 @@ from lpkit.v1 import BatchUpdate, process_dict_updates
 from zoo.arguments import number
 from zoo.bases import Boost, ByLength, CountsCalls, Relative, Simple
 from zoo.correct.v1 import Bias, ByHand, V1Base
+
+
+from zoo.correct.v1 import ByHand, V1Base
 from zoo.correct.v1_history import History
 from zoo.registry import defect, sound
 
@@ -271,6 +274,28 @@ class Recent:
         return +self.counts
 
 
+@sound("a request that comes back is put into its own row")
+class ResumesInItsRow(ByHand):
+    last = 0
+
+    def row_of(self, row: int, outputs: list[int]) -> int:
+        return row
+
+    def additions(self, update: BatchUpdate) -> None:
+        for row, params, prompt, outputs in update.added:
+            self.rows.pop(row, None)
+            state = self.enter(params, prompt, outputs)
+            if state is not None:
+                self.rows[self.row_of(row, outputs)] = state
+            self.last = row
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (where, bias) in self.rows.items():
+            if row < len(logits):
+                logits[row, where] += bias
+        return logits
+
+
 @defect(
     "LP211",
     "makes its window anew with a token less than it had",
@@ -342,3 +367,13 @@ class CountsFromTheAdd(ByHand):
         for row, entry in self.rows.items():
             logits[row, 3 + (len(entry.outputs) - entry.since) % 12] += entry.bias
         return logits
+
+
+    "a request that comes back is put into the row of the request that came last",
+    line="return self.last if outputs",
+    cause="`self.last` is 1, not its own: with a's own, 0, the row is right",
+    state="self.last",
+)
+class ResumesInTheLastRow(ResumesInItsRow):
+    def row_of(self, row: int, outputs: list[int]) -> int:
+        return self.last if outputs else row

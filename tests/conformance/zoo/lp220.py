@@ -8,6 +8,7 @@ from lpkit.v1 import BatchUpdate
 from zoo.correct.v1 import ByHand
 from zoo.correct.v1_history import History
 from zoo.correct.v1_odd import FIRST, SECOND, TwoKinds
+from zoo.lp211 import ResumesInItsRow
 from zoo.registry import defect
 
 
@@ -41,3 +42,13 @@ class SmallSwaps(ByHand):
     def swap(self, first: int, second: int) -> None:
         packed = (first % 8) << 3 | second % 8
         super().swap(packed >> 3, packed % 8)
+
+
+@defect("LP220", "puts a request that comes back into another row, too", cause="or this row in place of another one")
+class ResumesInTwoRows(ResumesInItsRow):
+    def additions(self, update: BatchUpdate) -> None:
+        before = self.last
+        super().additions(update)
+        for row, _, _, outputs in update.added:
+            if outputs and row in self.rows:
+                self.rows.setdefault(before, self.rows[row])
