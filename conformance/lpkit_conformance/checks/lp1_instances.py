@@ -72,7 +72,6 @@ class LP101(Check):
                 if words := self._swapped(subject, error):
                     cause, fix = (text("swapped", self.code).format(**words) for text in (advice.cause, advice.fix))
                     raise Failed(replace(finding, cause=cause, fix=fix)) from error
-                raise Failed(replace(finding, fix=finding.fix or self._fix(subject, error))) from error
                 wants_config = "additional_config` has no entry" in finding.cause
                 fix = advice.fix("config", self.code) if wants_config else self._fix(subject, error)
                 raise Failed(replace(finding, fix=finding.fix or fix)) from error

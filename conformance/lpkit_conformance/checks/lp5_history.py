@@ -116,9 +116,8 @@ class LP504(Check):
     """State depends only on the requests in the batch.
 
     A new instance that gets the rows of a running batch as additions gives the same logits, in a process in which
-    nothing has run. So it does for a request that has been alone for up to 1,000 steps, from its first token on.
-    A new instance that gets the rows of a running batch as additions gives the same logits. So it does for a request
-    that has been alone for up to 1,000 steps, from its first token on. Some of its tokens never come again.
+    nothing has run. So it does for a request that has been alone for up to 1,000 steps, from its first token on. Some
+    of its tokens never come again.
 
     Why: state that depends on how the batch came about is lost when a request is preempted, and cannot be restored.
 
@@ -163,10 +162,6 @@ class LP504(Check):
                     raise Failed(self._shared(finding, subject, ops, mismatch))
                 cause, fix = kept.cause(item.request), advice.fix("kept", *findings.readers_of(subject))
                 finding = replace(finding, cause=cause, fix=fix)
-                failure = Failed(
-                    following.with_history(finding, subject, ops, 8, mismatch, parts.default_host, kept=True)
-                )
-                finding = replace(failure.finding, cause=cause, fix=fix, location=kept.line, state=kept.name)
                 if seen.step <= MOST_FOLLOWED:
                     finding = following.with_history(finding, subject, ops, 8, mismatch, parts.default_host, kept=True)
                 failure = Failed(finding)

@@ -202,15 +202,7 @@ class Session:
             share = "some requests" if foreign else "requests"
             self.notes.append(f"{share} that do not use the plugin are left out, as it raises for them: see LP102")
         judged = self.hosts if self.plan.trace is None else ()  # a trace is replayed as it is: no check says why
-        raising = {
-            kind: words
-            for host in judged
-            for subject in self.given(host)
-            for kind, (words, _) in raising_kinds(subject).items()
-        }
-        relatives = [kind for kind, words in raising.items() if kind == words]
-        left_out = [words for words in raising.values() if words not in relatives]
-        subjects_given = [subject for host in self.hosts for subject in self.given(host)]
+        subjects_given = [subject for host in judged for subject in self.given(host)]
         raising = {kind: raised for subject in subjects_given for kind, raised in raising_kinds(subject).items()}
         relatives = [kind for kind, (words, _) in raising.items() if kind == words]
         left_out = [(words, error) for words, error in raising.values() if words not in relatives]
@@ -224,10 +216,7 @@ class Session:
         ]
         given = Requests(self.plan.cases, foreign, (*raising, *refused))
         subjects = {host: self._make(host, given) for host in self.hosts}
-        lengths = [of.raised[1] for host in judged if (of := activity(subjects[host][0])).raised]
-        if not raising and min(lengths, default=0) > EVERYDAY:
-            given = replace(given, longest=min(lengths))
-        lengths = [of.raised for first, *_ in subjects.values() if (of := activity(first)).raised]
+        lengths = [of.raised for host in judged if (of := activity(subjects[host][0])).raised]
         error, longest = min(lengths, key=lambda raised: raised[1], default=(None, 0))
         if error and not raising and longest > EVERYDAY:
             given = replace(given, longest=longest)

@@ -14,9 +14,6 @@ from lpkit.v1 import BatchUpdate, process_dict_updates
 from zoo.arguments import number
 from zoo.bases import Boost, ByLength, CountsCalls, Relative, Simple
 from zoo.correct.v1 import Bias, ByHand, V1Base
-
-
-from zoo.correct.v1 import ByHand, V1Base
 from zoo.correct.v1_history import History
 from zoo.registry import defect, sound
 
@@ -274,28 +271,6 @@ class Recent:
         return +self.counts
 
 
-@sound("a request that comes back is put into its own row")
-class ResumesInItsRow(ByHand):
-    last = 0
-
-    def row_of(self, row: int, outputs: list[int]) -> int:
-        return row
-
-    def additions(self, update: BatchUpdate) -> None:
-        for row, params, prompt, outputs in update.added:
-            self.rows.pop(row, None)
-            state = self.enter(params, prompt, outputs)
-            if state is not None:
-                self.rows[self.row_of(row, outputs)] = state
-            self.last = row
-
-    def apply(self, logits: torch.Tensor) -> torch.Tensor:
-        for row, (where, bias) in self.rows.items():
-            if row < len(logits):
-                logits[row, where] += bias
-        return logits
-
-
 @defect(
     "LP211",
     "makes its window anew with a token less than it had",
@@ -369,6 +344,30 @@ class CountsFromTheAdd(ByHand):
         return logits
 
 
+@sound("a request that comes back is put into its own row")
+class ResumesInItsRow(ByHand):
+    last = 0
+
+    def row_of(self, row: int, outputs: list[int]) -> int:
+        return row
+
+    def additions(self, update: BatchUpdate) -> None:
+        for row, params, prompt, outputs in update.added:
+            self.rows.pop(row, None)
+            state = self.enter(params, prompt, outputs)
+            if state is not None:
+                self.rows[self.row_of(row, outputs)] = state
+            self.last = row
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, (where, bias) in self.rows.items():
+            if row < len(logits):
+                logits[row, where] += bias
+        return logits
+
+
+@defect(
+    "LP211",
     "a request that comes back is put into the row of the request that came last",
     line="return self.last if outputs",
     cause="`self.last` is 1, not its own: with a's own, 0, the row is right",
