@@ -26,9 +26,6 @@ from lpkit_conformance.results import Finding
 MOST_TRIED = 400
 """Edits that are tried in a file."""
 
-MOST_NAMES = 4
-"""Other names that are tried as an index."""
-
 MOST_LINES = 100_000
 """Lines that edited code may run in a program."""
 
@@ -78,9 +75,7 @@ TESTED = ast.Name | ast.Attribute | ast.Subscript
 
 Missing = Literal["removed", "added", "moved", "exchanged"]
 Kind = (
-    Literal[
-        "edit", "named", "copied", "popped", "ordered", "iterated", "falsy", "shifted", "ended", "always", "without"
-    ]
+    Literal["edit", "copied", "popped", "ordered", "iterated", "falsy", "shifted", "ended", "always", "without"]
     | Missing
 )
 
@@ -190,7 +185,7 @@ def find_repair(
 
     with contextlib.suppress(Exception), following(note):
         run()
-    elsewhere: dict[bool, dict[str, list[Repair]]] = {False: {}, True: {}}
+    elsewhere: dict[str, list[Repair]] = {}
     trees = {file: copy.deepcopy(syntax_of(file)) for file in filter(is_authors, ran)}
     functions = {file: {id(item): item for item in _functions(file, modules[file])}.values() for file in trees}
 
@@ -207,18 +202,15 @@ def find_repair(
                 continue  # the state at fault itself: the question would only leave it as it is
             if edit.kind in OF_STATEMENTS and (raises or line != blamed):
                 continue
-            if edit.kind == "named" and raises:
-                continue
             if line != blamed and (proven or (edit.kind == "shifted" and not finding.vague)):
                 continue
             if mends(file, edit):
                 repair = Repair(line, edit.old, edit.new, edit.kind)
                 if line == blamed:
                     return repair
-                elsewhere[edit.kind == "named"].setdefault(line, []).append(repair)
-    lines = elsewhere[False] or elsewhere[True]
-    if len(lines) == 1:
-        return next(iter(lines.values()))[0]
+                elsewhere.setdefault(line, []).append(repair)
+    if len(elsewhere) == 1:
+        return next(iter(elsewhere.values()))[0]
     entry = None if proven else re.match(r"self\.([\w.]+)\[", finding.state)
     for file, tree in trees.items() if entry else ():
         for edit in _insertions(tree, ran[file], entry[1] if entry else ""):
@@ -312,7 +304,6 @@ def _edits(tree: ast.Module, lines: dict[int, None]) -> Iterator[Edit]:
                     value = new if at is None else [*held[:at], new, *held[at + 1 :]]
                     texts = ast.unparse(node), ast.unparse(new).replace("__import__('copy')", "copy")
                     yield Edit(parent, field, value, statement.lineno, *texts, kind)
-    yield from _of_names(tree, lines)
     for owner, field, loop in bodies:
         yield from _of_statements(owner, field, loop, lines)
 
@@ -336,23 +327,6 @@ def _expressions(statement: ast.AST) -> Iterator[tuple[ast.expr, ast.AST, str, i
                 yield part, statement, name, at if isinstance(value, list) else None
             if isinstance(part, ast.AST) and not isinstance(part, ast.stmt | ast.ExceptHandler | ast.match_case):
                 yield from _expressions(part)
-
-
-def _of_names(tree: ast.Module, lines: dict[int, None]) -> Iterator[Edit]:
-    """Yield another number of its function as an index, in place of a name or of the first entries of a table."""
-    for function in (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)):
-        nodes = list(ast.walk(function))
-        targets = [part for node in nodes if isinstance(node, ast.For) for part in ast.walk(node.target)]
-        indices = [node.slice for node in nodes if isinstance(node, ast.Subscript)]
-        names = [part.id for part in (*indices, *targets) if isinstance(part, ast.Name)]
-        names = [*dict.fromkeys((*names, *(part.arg for part in function.args.args[1:])))]
-        for node in nodes:
-            first = isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice) and not node.slice.lower
-            if isinstance(node, ast.Subscript) and node.lineno in lines and (first or isinstance(node.slice, ast.Name)):
-                for name in [name for name in names if name != ast.unparse(node.slice)][:MOST_NAMES]:
-                    index = ast.copy_location(ast.Name(name, ast.Load()), node.slice)
-                    new = f"{ast.unparse(node.value)}[{name}]"
-                    yield Edit(node, "slice", index, node.lineno, ast.unparse(node), new, "named")
 
 
 def _of_expression(node: ast.expr, parent: ast.AST, field: str) -> Iterator[tuple[ast.expr, Kind]]:
