@@ -69,7 +69,7 @@ def with_history(
         cause = "; ".join(filter(None, (finding.cause, reason.cause)))
         line = str(reason.line or finding.location)
         finding = replace(finding, cause=cause, fix=reason.fix or finding.fix, location=line, vague=False)
-    elif caller := _caller(history, finding, cls=subject.plugin.cls):
+    elif not proven and (caller := _caller(history, finding, subject.plugin.cls)):
         finding = replace(finding, location=caller)
     texts = history.texts()
     shown = len(texts) > 1 or not any(f" line {finding.location.rpartition(':')[2]} " in text for text in texts)

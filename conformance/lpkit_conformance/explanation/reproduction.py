@@ -136,10 +136,12 @@ class Reproduction:
 
     @cached_property
     def late(self) -> tuple[str, str]:
-        """``file:line`` of the functions that share a variable at fault, and its name; empty if they do not."""
+        """``file:line`` of the functions that share a variable, and its name if it is not the state at fault; empty if
+        they do not."""
         name = self.culprit.name if self.culprit else ""
         holds = name.isidentifier() or (self.culprit is not None and self.culprit.opaque)
-        return _shared_variable(played(self, self.make_host), name) if holds else ("", "")
+        line, variable = _shared_variable(played(self, self.make_host), name) if holds else ("", "")
+        return line, variable * (variable != name)
 
     @cached_property
     def ended(self) -> str:

@@ -135,7 +135,7 @@ FIXES = [
     ("LP306", DividesBySpread, "spread"),
     ("LP306", SquareRoot, "logarithm or root of a negative number"),
     ("LP306", Overflows, "overflow"),
-    ("LP112", ReachesOthers, "by its own row"),
+    ("LP112", ReachesOthers, "decide for each row alone"),
 ]
 
 

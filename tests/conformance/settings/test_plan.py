@@ -20,6 +20,7 @@ FULL = Plan(
     max_num_seqs=4,
     seed=7,
     device="cuda",
+    unproven="the requests had others",
     first=("LP205",),
     alone=True,
     requests=Requests((CASE,), (None, {"other_plugin_key": 1})),

@@ -52,13 +52,13 @@ class NeedsItsVariable(Bias):
     "LP101",
     "needs an entry that the server's additional configuration must have",
     line='additional_config["zoo_scale"]',
-    cause="`self.vllm_config.additional_config` has no entry 'zoo_scale'",
+    cause="`vllm_config.additional_config` has no entry 'zoo_scale'",
     fix="additional_config.get(name, default)",
 )
 class NeedsAnEntry(Bias):
-    def __init__(self, *args: Any) -> None:
-        super().__init__(*args)
-        self.scale = self.vllm_config.additional_config["zoo_scale"]
+    def __init__(self, vllm_config: Any, *args: Any) -> None:
+        super().__init__(vllm_config, *args)
+        self.scale = vllm_config.additional_config["zoo_scale"]
 
 
 class Words:

@@ -319,7 +319,7 @@ class StartsLateRequestsAtAdd(CountsLate):
 
 @dataclass
 class Allowance:
-    """What a request may still write: its output, and where its count begins."""
+    """A bias, the output of its request, and where its count begins."""
 
     bias: float
     outputs: list[int]

@@ -449,3 +449,23 @@ class OneShaper(ByHand):
         for row, shaper in self.rows.items():
             logits[row, shaper.where] += shaper.bias
         return logits
+
+
+@defect(
+    "LP201", "edits that all read the last round of a loop", line="lambda logit", cause="share one variable, `bias`"
+)
+class EditsBindLate(ByHand):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.edits: list[tuple[int, int, Any]] = []
+
+    def update_state(self, batch_update: BatchUpdate | None) -> None:
+        super().update_state(batch_update)
+        self.edits = []
+        for row, (where, bias) in self.rows.items():
+            self.edits.append((row, where, lambda logit: logit + bias))  # noqa: B023
+
+    def apply(self, logits: torch.Tensor) -> torch.Tensor:
+        for row, where, edit in self.edits:
+            logits[row, where] = edit(logits[row, where])
+        return logits
