@@ -452,7 +452,7 @@ class OneShaper(ByHand):
 
 
 @defect(
-    "LP201", "edits that all read the last round of a loop", line="lambda logit", cause="share one variable, `bias`"
+    "LP201", "edits that read the last round of a loop", line="lambda logit", cause="share one variable, `bias`"
 )
 class EditsBindLate(ByHand):
     def __init__(self, *args: Any) -> None:
