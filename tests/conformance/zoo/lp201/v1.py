@@ -451,9 +451,7 @@ class OneShaper(ByHand):
         return logits
 
 
-@defect(
-    "LP201", "edits that read the last round of a loop", line="lambda logit", cause="share one variable, `bias`"
-)
+@defect("LP201", "edits that read the last round of a loop", line="lambda logit", cause="share one variable, `bias`")
 class EditsBindLate(ByHand):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
