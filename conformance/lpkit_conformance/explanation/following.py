@@ -77,10 +77,13 @@ def with_history(
 
 
 def _caller(history: StateHistory, finding: Finding, cls: type) -> str:
-    """Return ``file:line`` of the plugin's own method that let a helper change the object at fault, where the finding
-    blames the helper; else empty."""
-    helper, *callers = history.changes[-1].lines if history.changes else (None,)
-    if finding.state != history.name or helper is None or finding.location not in helper.of_function:
+    """Return ``file:line`` of the plugin's own method that let an object set its own parts for one request, where the
+    finding blames the object's method; else empty."""
+    last = history.changes[-1] if history.changes else None
+    if last is None or not last.path or finding.state != history.name:
+        return ""
+    helper, *callers = last.lines
+    if finding.location not in helper.of_function:
         return ""
     methods = {getattr(value, "__code__", None) for base in cls.__mro__ for value in vars(base).values()}
     return next((str(line) for line in callers if line.code in methods), "") if helper.code not in methods else ""

@@ -124,15 +124,25 @@ class OneMemory(Boost):
         return logits.add_(self.table[ctx.expanded_idx_mapping.long(), :1])
 
 
-@defect("LP201", "sends what lies below the highest slot", state="self.high", fix="keep a value of `self.high`")
+class Highest:
+    """The highest slot in use."""
+
+    def __init__(self) -> None:
+        self.slot = 0
+
+    def put(self, slot: int) -> None:
+        self.slot = max(self.slot, slot)
+
+
+@defect("LP201", "sends what lies below the highest slot", state="self.highest.slot", line="self.slot = max(")
 class BelowTheHighest(Boost):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.high = 0
+        self.highest = Highest()
 
     def add_request(self, req_idx: int, params: Any) -> bool:
-        self.high = max(self.high, req_idx)
+        self.highest.put(req_idx)
         return super().add_request(req_idx, params)
 
     def apply_staged_writes(self) -> None:
-        self.on_device[: self.high] = self.values[: self.high]
+        self.on_device[: self.highest.slot] = self.values[: self.highest.slot]
