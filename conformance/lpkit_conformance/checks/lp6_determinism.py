@@ -216,13 +216,16 @@ class LP603(Check):
         host = parts.default_host(subject, AT_ONCE)
         _churn(subject, host, 0, numbers)
         root = state.State.of(host.processor, list(module_state.owners(subject.plugin.cls)))
+        for name, value in [(name, root.get(name)) for name in root.places]:
+            if state.is_authors_object(value) and hasattr(value, "__dict__"):
+                root.add_attributes(name, value)
 
         def size(name: str) -> int:
             return _objects([root.get(name)], host.processor)
 
         before = {name: size(name) for name in root.places}
         _churn(subject, host, 1, numbers)
-        name = max(before, key=lambda name: size(name) - before[name])
+        name = max(before, key=lambda name: (size(name) - before[name], name.count(".")))
         grows = partial(size, name)
         wrote = writes.follow(
             type(host.processor), lambda: host, grows, lambda _: _churn(subject, host, 2, numbers, AT_ONCE)

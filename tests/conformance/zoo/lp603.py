@@ -11,7 +11,7 @@ import torch
 
 from zoo.arguments import number
 from zoo.bases import Boost, Dense, Simple
-from zoo.correct.v1 import Bias, V1Base
+from zoo.correct.v1 import Bias, ByHand, V1Base
 from zoo.registry import defect, sound
 
 
@@ -187,3 +187,27 @@ class ForgetsAtOnce(KeepsGreenLists):
         if len(self.lists) >= self.MOST:
             self.lists.clear()
         return super().green(key)
+
+
+class Desk:
+    """Numbers for the requests in rows."""
+
+    def __init__(self) -> None:
+        self.seats: dict[int, int] = {}
+        self.tickets: dict[int, int] = {}
+
+    def issue(self, row: int) -> None:
+        self.seats[row] = len(self.tickets)
+        self.tickets[len(self.tickets)] = row
+
+
+@defect("LP603", "tickets stay open", line="self.tickets[len(", cause="`self.desk.tickets` grows")
+class NeverClosesTickets(ByHand):
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.desk = Desk()
+
+    def place(self, row: int, state: Any) -> None:
+        super().place(row, state)
+        if state is not None:
+            self.desk.issue(row)
