@@ -125,8 +125,8 @@ class LP302(Check):
                     summary = f"the row of {finding.where['request']}, which does not use the plugin, was changed"
                     raise Failed(replace(finding, summary=summary, fix=finding.fix if finding.state else ""))
         for served in odd_arguments.odd_served(subject) if subject.setup.host == V2 else ():
-            # Else the slot may hold what an earlier request left, which LP202 judges.
-            if served.edited and odd_arguments.served_first(subject, served).edited:
+            # Else the slot may hold what an earlier request left, or others have now, which LP202 and LP201 judge.
+            if served.edited and odd_arguments.edited_for_itself(subject, served):
                 raise self._declined(subject, f"a request with {served.argument}", {"argument": served.argument})
         if not judged:
             raise Skipped("the plugin acts on every request")

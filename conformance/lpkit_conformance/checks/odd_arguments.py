@@ -295,11 +295,13 @@ def longest_named(subject: Subject, key: str) -> tuple[Served, int]:
     return served, most
 
 
-def served_first(subject: Subject, served: Served) -> Served:
-    """Serve an odd request once more, among the first requests of an instance."""
-    again = Served(served.argument, served.params)
-    _Table(subject).serve([again])
-    return again
+def edited_for_itself(subject: Subject, served: Served) -> bool:
+    """Return True if the row of an odd request is edited among the first requests of an instance, and the row of a
+    request without arguments is not."""
+    again, plain = Served(served.argument, served.params), Served("no arguments", subject.params(None))
+    for each in (again, plain):
+        _Table(subject).serve([each])
+    return again.edited and not plain.edited
 
 
 @fact
