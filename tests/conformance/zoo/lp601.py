@@ -37,7 +37,7 @@ class TakesTurns(V1Base):
 class Salted(Boost):
     def __init__(self, vllm_config: Any, req_states: v2.LogitsProcRequestState) -> None:
         super().__init__(vllm_config, req_states)
-        self.salt = id(self.values) // 64 % 97 + next(self.made)
+        self.salt = id(self.values) // 64 % 97 + 97 * next(self.made)  # no two are equal
 
     made = itertools.count()
 
