@@ -246,7 +246,8 @@ def _evidence(subject: Subject, small: Program, trouble: Trouble, make_host: Mak
         culprit = find_culprit(subject, small.ops, small.max_num_seqs, trouble, make_host)
         apart = first_apart(subject, small.ops, small.max_num_seqs, trouble, make_host)
         case = Reproduction(subject, make_host, small, trouble, finding, line, culprit, apart)
-        case = replace(case, finding=replace(finding, cause=findings.cause_of(trouble, small.ops, case.afresh)))
+        afresh = trouble.kind == "stale" and case.afresh  # the program is played twice for it
+        case = replace(case, finding=replace(finding, cause=findings.cause_of(trouble, small.ops, afresh)))
         finding, proven = blamed(case, _passes)
         with contextlib.suppress(PluginError), subject.as_imported():
             host = make_host(subject, small.max_num_seqs)
